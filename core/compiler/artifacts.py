@@ -1,0 +1,128 @@
+"""What the stages of a compilation hand on: `CompileOptions`, `LoweredKernel`, `BuiltKernel`.
+
+Both kernels are plain data: they go to the cache and come back, in another process, byte for byte. Nothing in them
+refers to TVM or torch objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from core.runtime.signature import Signature
+
+Evidence = Literal["device", "vendor compiler", "simulated", "source only"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompileOptions:
+    """Everything that can change the generated code besides the kernel and the chip. All of it is in the cache key.
+
+    Attributes:
+        pass_configs: tilelang pass configuration, as `tilelang.compile` takes it; keys are their string values.
+        compile_flags: extra flags for the native compiler.
+        fast_math: allow approximate maths and, on chips that have it, TF32 for float32 matrix products.
+        backend: options a backend documents (`multi_buffer=False` on Ascend, ...).
+        verbose: print the compilers' commands and messages; not part of the key.
+    """
+
+    pass_configs: Mapping[str, Any] = field(default_factory=dict)
+    compile_flags: tuple[str, ...] = ()
+    fast_math: bool = False
+    backend: Mapping[str, Any] = field(default_factory=dict)
+    verbose: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """Resource figures of a kernel. None means not known (yet), never zero.
+
+    Attributes:
+        memory_bytes: bytes per block in each memory space of the chip, by the space's name.
+        static_shared_bytes, dynamic_shared_bytes: the split the runtime sees, where it has one.
+        threads: threads per block really launched.
+        registers_per_thread, spill_store_bytes, spill_load_bytes, stack_bytes: per thread, from the native compiler.
+        workspace_bytes: global scratch memory for the whole launch.
+        flops: floating-point operations of one call (a multiply-add counts two).
+        bytes_read, bytes_written: global memory traffic of one call with every tile fetched as the kernel says.
+    """
+
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    static_shared_bytes: int | None = None
+    dynamic_shared_bytes: int | None = None
+    threads: int | None = None
+    registers_per_thread: int | None = None
+    spill_store_bytes: int | None = None
+    spill_load_bytes: int | None = None
+    stack_bytes: int | None = None
+    workspace_bytes: int | None = None
+    flops: float | None = None
+    bytes_read: float | None = None
+    bytes_written: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoweredKernel:
+    """A kernel as native source, not yet compiled by the vendor's toolchain.
+
+    Attributes:
+        target: the chip it is for (`cuda:h200`).
+        route: lowering family and its variant, e.g. `tilelang-native`, `cpp`, `tile-mlir`, `simt-wave`.
+        language: of `source`: `cuda`, `c++`, `mlir`, `maca`.
+        source: the whole native source file.
+        entry_points: names of the functions to launch, in launch order.
+        signature: the kernel's parameters (order, dtypes, shapes, outputs) and symbolic dimensions.
+        grid: per launch, the extents of the grid as expressions over the signature's symbols and scalars.
+        block: per launch, threads (x, y, z).
+        resources: what is known before building.
+        rewrites: changes made to the kernel's meaning-preserving form (legalisation) or to the source, one line each.
+        attachments: extra files the build needs, by name.
+        metadata: JSON-able facts for the same backend's build and launch hooks.
+    """
+
+    target: str
+    route: str
+    language: str
+    source: str
+    entry_points: tuple[str, ...]
+    signature: Signature
+    grid: tuple[tuple[str, ...], ...] = ()
+    block: tuple[tuple[int, int, int], ...] = ()
+    resources: Resources = Resources()
+    rewrites: tuple[str, ...] = ()
+    attachments: Mapping[str, bytes] = field(default_factory=dict)
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    evidence: Evidence = "source only"
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """The native compiler that built a kernel: `version` as it prints it, `command` as it was called."""
+
+    name: str
+    version: str
+    path: str = ""
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltKernel:
+    """A kernel compiled by its toolchain.
+
+    `tilehal_build` writes its files into `BuildRequest.directory` and names them in `files` (role -> file name); the
+    core then moves the folder into the cache and sets `directory`. Roles in use: `library` (a shared object the
+    launcher loads), `binary` (the device image: cubin, mcbin, ELF), `module` (an intermediate module).
+    """
+
+    lowered: LoweredKernel
+    toolchain: Toolchain
+    files: Mapping[str, str]
+    directory: Path
+    resources: Resources
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    def path(self, role: str) -> Path:
+        """Path of the file with this role."""
+        return self.directory / self.files[role]

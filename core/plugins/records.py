@@ -1,0 +1,65 @@
+"""Small records that hooks exchange with the core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from core.compiler.artifacts import CompileOptions
+
+Stage = Literal["compile", "build", "run", "simulate"]
+Severity = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class DetectedDevice:
+    """A device a backend found on this machine.
+
+    Attributes:
+        chip: name of the chip (`h200`), without the vendor.
+        index: the vendor runtime's device index.
+        evidence: what was asked and what it answered, one line (`nvidia-smi: NVIDIA H200`).
+        torch_device: the torch device string whose tensors it takes (`cuda:0`), or None when torch has none.
+        priority: when several vendors claim a machine for `auto`, the highest wins (accelerators 100, CPU 0).
+        facts: raw figures asked of the device, for `describe --verify`, by dotted path of the descriptor's figure.
+    """
+
+    chip: str
+    index: int
+    evidence: str
+    torch_device: str | None = None
+    priority: int = 100
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing `doctor` has to say. `code` is stable (`cuda-nvcc-missing`)."""
+
+    code: str
+    severity: Severity
+    message: str
+    hint: str = ""
+    blocks: tuple[Stage, ...] = ()
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class BuildRequest:
+    """Where and how to build: an empty folder of the caller's that the hook fills, and the compile options."""
+
+    directory: Path
+    options: CompileOptions
+
+
+@dataclass(frozen=True, slots=True)
+class FusionRule:
+    """A graph pattern a chip wants fused: `pattern` names the operators in order, `operator` what replaces them."""
+
+    name: str
+    pattern: tuple[str, ...]
+    operator: str
+    note: str = ""

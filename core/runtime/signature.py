@@ -1,0 +1,71 @@
+"""The calling convention of a compiled kernel, as data: it survives in caches and exported artifacts without TVM."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class TensorArgument:
+    """A tensor parameter.
+
+    Attributes:
+        shape: an int, or an integer expression over symbols and scalar parameters (`"M"`, `"2*M"`, `"(N + 7)//8"`).
+        strides: the same, in elements; None when the tensor must be contiguous (row-major packed).
+        is_output: allocated by the call and returned unless the caller passes it.
+        reads, writes: what the kernel does with it.
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int | str, ...]
+    strides: tuple[int | str, ...] | None = None
+    is_output: bool = False
+    reads: bool = True
+    writes: bool = False
+    kind: str = "tensor"
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarArgument:
+    """A scalar parameter: passed as a Python number."""
+
+    name: str
+    dtype: str
+    kind: str = "scalar"
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Parameters in order, plus the symbolic dimensions that the arguments' shapes and strides determine.
+
+    `outputs` gives the positions of the outputs in the order they are returned.
+    """
+
+    name: str
+    arguments: tuple[TensorArgument | ScalarArgument, ...]
+    symbols: tuple[str, ...] = ()
+    outputs: tuple[int, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        from dataclasses import asdict
+
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any]) -> Signature:
+        def argument(item: dict[str, Any]) -> TensorArgument | ScalarArgument:
+            item = dict(item)
+            if item["kind"] == "scalar":
+                return ScalarArgument(**item)
+            item["shape"] = tuple(item["shape"])
+            item["strides"] = None if item["strides"] is None else tuple(item["strides"])
+            return TensorArgument(**item)
+
+        return cls(
+            name=data["name"],
+            arguments=tuple(argument(item) for item in data["arguments"]),
+            symbols=tuple(data["symbols"]),
+            outputs=tuple(data["outputs"]),
+        )

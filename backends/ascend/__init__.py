@@ -1,0 +1,1 @@
+"""TileHAL backend for Huawei Ascend NPUs."""

@@ -1,0 +1,11 @@
+"""Finds the sub-packages; everything else is in pyproject.toml.
+
+With package-dir set to ".", setuptools' own discovery would name them `codegen`, not `backends.cpu.codegen`, and a
+list by hand is forgotten as soon as somebody adds a folder: an editable install still works, the wheel does not.
+"""
+
+from setuptools import find_packages, setup
+
+PACKAGE = "backends.cpu"
+
+setup(packages=[PACKAGE, *(f"{PACKAGE}.{name}" for name in find_packages(exclude=["tests", "tests.*"]))])

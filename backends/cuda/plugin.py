@@ -1,0 +1,3 @@
+"""Hooks of the NVIDIA GPUs backend."""
+
+from __future__ import annotations

@@ -1,0 +1,1 @@
+"""TileHAL backend for MetaX GPUs."""

@@ -1,0 +1,3 @@
+"""Hooks of the MetaX GPUs backend."""
+
+from __future__ import annotations

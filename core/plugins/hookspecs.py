@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel
+    from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
     from core.hardware import Chip
     from core.plugins.records import BuildRequest, DetectedDevice, Finding, FusionRule
     from core.program import Program
@@ -66,6 +66,17 @@ def tilehal_lower(chip: Chip, program: Program, options: CompileOptions) -> Lowe
 
     Called once per compilation that misses the cache. Works on every machine: no toolchain, no device. Raise
     `UnsupportedOp` with the user's line for what cannot be expressed.
+    """
+    raise NotImplementedError
+
+
+@hookspec(firstresult=True)
+def tilehal_toolchain(chip: Chip) -> Toolchain | None:
+    """The native compiler that `tilehal_build` would use here for `chip`: name, version, path.
+
+    Called before a build, to make the toolchain's version part of the cache key, and by `doctor` and `core.targets()`.
+    At most one short tool call (`nvcc --version`), remembered by the backend for the process. Raise
+    `ToolchainNotFound` saying what is missing and everywhere it was looked for.
     """
     raise NotImplementedError
 

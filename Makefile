@@ -1,0 +1,47 @@
+# Two commands for a newcomer: `make demo` and `make test`. Everything else is a part of them.
+# PYTHON is any Python >= 3.11; it is used only to create .venv.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+BIN := .venv/bin
+PYTEST_ARGS ?=
+# Two processes are faster than one from two cores up; more does not pay on the machines the checks are sized for.
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test check lint types imports docs pytest format clean
+
+help:  ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+venv:  ## create .venv and install everything into it
+	@$(PYTHON) scripts/bootstrap.py
+
+demo: venv  ## compile three kernels for every target, run them on the CPU, compare with torch
+	@$(BIN)/python -m demo
+
+test: check pytest  ## every check and every test
+
+check: lint types imports docs  ## the checks that run no test
+
+lint: venv
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: venv
+	$(BIN)/mypy
+
+imports: venv
+	$(BIN)/lint-imports
+
+docs: venv  ## build the documentation into build/docs; a warning is an error
+	$(BIN)/mkdocs build --strict --quiet --site-dir build/docs
+
+pytest: venv
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+
+format: venv  ## apply the formatter and the safe lint fixes
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove .venv and everything generated
+	rm -rf .venv build dist demo-out *.egg-info backends/*/*.egg-info backends/*/build .pytest_cache .mypy_cache .ruff_cache

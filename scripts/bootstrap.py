@@ -1,4 +1,4 @@
-"""Creates `.venv` and installs TileHAL, its four backends and the tools of the checks into it; quick when nothing changed.
+"""Creates `.venv` with TileHAL, its four backends and the tools of the checks in it; quick when nothing changed.
 
 Run by `make` with any Python 3.11 or newer; uses nothing but the standard library. PyTorch goes first, because the
 `torch` on PyPI brings several gigabytes of CUDA libraries that neither the demo nor the tests use: the CPU build is
@@ -72,7 +72,7 @@ def install(python: str) -> bool:
 
 def main() -> int:
     """Brings the environment up to date; returns 0 on success."""
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036 - run by whatever `python3` is, before any requirement is checked.
         print(f"TileHAL needs Python 3.11 or newer; this is {sys.version.split()[0]}. Try: make PYTHON=python3.11")
         return 1
     environment = ROOT / ".venv"

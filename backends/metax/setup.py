@@ -8,4 +8,8 @@ from setuptools import find_packages, setup
 
 PACKAGE = "backends.metax"
 
-setup(packages=[PACKAGE, *(f"{PACKAGE}.{name}" for name in find_packages(exclude=["tests", "tests.*"]))])
+setup(
+    # Said so that this file, which lies in the package's folder, is known not to be a module of it.
+    script_name="setup.py",
+    packages=[PACKAGE, *(f"{PACKAGE}.{name}" for name in find_packages(exclude=["tests", "tests.*"]))],
+)

@@ -1,0 +1,34 @@
+"""`import core`, describe and what they use import neither torch nor tilelang, however indirectly, and quickly."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+
+import pytest
+
+from tests.packaging.layout import ROOT
+
+LIGHT_MODULES = ("core", "core.errors", "core.hardware", "core.plugins", "core.target", "core.tiling", "core.describe")
+HEAVY_MODULES = ("torch", "tilelang", "tvm", "tvm_ffi", "numpy")
+
+
+def python(code: str) -> str:
+    """Runs code in a fresh interpreter and returns what it prints."""
+    finished = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    return finished.stdout
+
+
+@pytest.mark.parametrize("module", LIGHT_MODULES)
+def test_a_light_module_loads_nothing_heavy(module: str) -> None:
+    code = f"import json, sys, {module}; print(json.dumps([m for m in {HEAVY_MODULES!r} if m in sys.modules]))"
+    assert json.loads(python(code)) == []
+
+
+def test_importing_core_is_quick() -> None:
+    code = "import time; start = time.perf_counter(); import core; print(time.perf_counter() - start)"
+    seconds = statistics.median(float(python(code)) for _ in range(5))
+    # The promise is 0.15 s on an idle machine; other tests run beside this one.
+    assert seconds < 0.3

@@ -1,0 +1,89 @@
+"""TileHAL: one TileLang kernel, any chip.
+
+`core.compile(kernel, target="cuda:h200")` lowers an ordinary `tilelang.language` kernel for a chip; `core.chip(...)`
+describes one; `@core.kernel` lets the chip's rules choose tile sizes. Importing this package is cheap: torch, tilelang
+and the backends are loaded when first needed.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from core.errors import (
+    BackendHookError,
+    BackendLoadError,
+    BuildFailed,
+    DescriptorError,
+    DeviceUnavailable,
+    KernelError,
+    LaunchError,
+    Location,
+    ResourceExceeded,
+    ShapeMismatch,
+    TargetNotFound,
+    TileHALError,
+    ToolchainNotFound,
+    UnsupportedOp,
+)
+
+if TYPE_CHECKING:
+    from core.compiler.driver import compile
+    from core.hardware import Chip
+    from core.runtime.kernel import Kernel
+    from core.target import chip, targets
+    from core.tiling import kernel, stages, threads, tile
+
+__version__ = "0.1.0"
+
+#: Public names that are loaded on first use.
+_LAZY = {
+    "Chip": "core.hardware",
+    "Kernel": "core.runtime.kernel",
+    "chip": "core.target",
+    "compile": "core.compiler.driver",
+    "kernel": "core.tiling",
+    "stages": "core.tiling",
+    "targets": "core.target",
+    "threads": "core.tiling",
+    "tile": "core.tiling",
+}
+
+__all__ = [
+    "BackendHookError",
+    "BackendLoadError",
+    "BuildFailed",
+    "Chip",
+    "DescriptorError",
+    "DeviceUnavailable",
+    "Kernel",
+    "KernelError",
+    "LaunchError",
+    "Location",
+    "ResourceExceeded",
+    "ShapeMismatch",
+    "TargetNotFound",
+    "TileHALError",
+    "ToolchainNotFound",
+    "UnsupportedOp",
+    "chip",
+    "compile",
+    "kernel",
+    "stages",
+    "targets",
+    "threads",
+    "tile",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _LAZY.get(name)
+    if module is None:
+        raise AttributeError(f"module 'core' has no attribute {name!r}")
+    value = getattr(importlib.import_module(module), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

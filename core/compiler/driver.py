@@ -1,0 +1,333 @@
+"""`core.compile`: resolve the target, trace the kernel, choose its tiles, check it, lower it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from core._tilelang import TracedKernel, import_tilelang, tilelang_version, trace
+from core.compiler.artifacts import CompileOptions, LoweredKernel
+from core.errors import KernelError, ResourceExceeded, ShapeMismatch, TileHALError, ToolchainNotFound, UnsupportedOp
+from core.tiling.factory import KernelFactory
+from core.tiling.rules import CandidateSource, KernelShape, Rejection, TileRule
+
+if TYPE_CHECKING:
+    from core.hardware import Chip
+    from core.plugins import Backend
+    from core.program import Program
+    from core.runtime.kernel import Kernel
+    from core.target import Target
+
+#: What a tile chosen by rule may fail with, so that the next candidate is tried.
+_TILE_FAULTS = (ResourceExceeded, UnsupportedOp, ShapeMismatch, KernelError)
+
+
+def compile(
+    func: Any,
+    *args: Any,
+    target: str = "auto",
+    out_idx: Sequence[int] | int | None = None,
+    simulate: bool = False,
+    pass_configs: Mapping[Any, Any] | None = None,
+    compile_flags: Sequence[str] | str | None = None,
+    fast_math: bool = False,
+    options: Mapping[str, Any] | None = None,
+    execution_backend: str | None = None,
+    target_host: str | None = None,
+    verbose: bool = False,
+    build: bool | None = None,
+    **kwargs: Any,
+) -> Kernel:
+    """Compiles a TileLang kernel for a chip.
+
+    Args:
+        func: a `@T.prim_func`; a `@tilelang.jit` function, lazy (arguments: those of the factory) or eager (arguments:
+            example tensors, or the names of its `T.const` as keywords); a `@core.kernel` factory; or a plain function
+            that returns a PrimFunc.
+        args, kwargs: what `func` takes. For a `@core.kernel` factory, tile parameters given here are used as they are
+            and the others are chosen by the chip's rules.
+        target: `"<vendor>[:<chip>][+<change>]"` or `"auto"`.
+        out_idx: positions of the outputs, negative from the end; inherited from `@tilelang.jit` when None.
+        simulate: calls run the generated native code on the CPU simulator.
+        pass_configs, compile_flags, verbose: as for `tilelang.compile`.
+        fast_math: allow approximate maths, and TF32 for float32 matrix products where the chip has it.
+        options: options the backend documents.
+        execution_backend, target_host: accepted for compatibility with `tilelang.compile`; TileHAL launches through
+            TVM-FFI and builds for this host, so only `None`, `"auto"` and `"tvm_ffi"` (and no `target_host`) are valid.
+        build: compile the native code now (True), at the first call (False), or now exactly when this machine can run
+            it (None).
+
+    Returns:
+        A :class:`core.Kernel`.
+
+    Raises:
+        TargetNotFound, BackendLoadError: the target cannot be resolved.
+        KernelError, ShapeMismatch, UnsupportedOp, ResourceExceeded: the kernel, with the user's line.
+        BuildFailed: the native compiler refused the generated source.
+    """
+    from core.target import resolve
+
+    _check_compatibility(execution_backend, target_host)
+    import_tilelang()
+    resolved = resolve(target)
+    request = _Request(
+        func=func,
+        args=args,
+        kwargs=dict(kwargs),
+        out_idx=out_idx,
+        simulate=simulate,
+        build=build,
+        options=CompileOptions(
+            pass_configs={_config_name(key): value for key, value in (pass_configs or {}).items()},
+            compile_flags=(compile_flags,) if isinstance(compile_flags, str) else tuple(compile_flags or ()),
+            fast_math=fast_math,
+            backend=dict(options or {}),
+            verbose=verbose,
+        ),
+    )
+    return _compile(request, resolved)
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """Everything of a call to :func:`compile` but the target: what `with_target` repeats."""
+
+    func: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    out_idx: Sequence[int] | int | None
+    simulate: bool
+    build: bool | None
+    options: CompileOptions
+
+    def retarget(self, *, target: str, simulate: bool, **overrides: Any) -> Kernel:
+        from dataclasses import replace
+
+        from core.target import resolve
+
+        if overrides and not isinstance(self.func, KernelFactory):
+            raise KernelError(
+                f"with_target({target!r}) cannot change {', '.join(overrides)}: this kernel was not made by a"
+                " core.kernel factory, so its numbers are fixed",
+                hint="compile the factory again with the new numbers",
+            )
+        request = replace(self, kwargs={**self.kwargs, **overrides}, simulate=simulate)
+        return _compile(request, resolve(target))
+
+
+def _compile(request: _Request, target: Target) -> Kernel:
+    from core.plugins import manager
+
+    backend = manager().backend(target.chip.vendor)
+    if not backend.implements("tilehal_lower"):
+        raise UnsupportedOp(
+            f"{target.chip.target} cannot be compiled for yet: {backend.distribution} {backend.version} describes its"
+            " chips and nothing else",
+            hint=f"`python -m core.describe --target {target.chip.target}` works; `tilehal targets` lists what compiles",
+        )
+    if isinstance(request.func, KernelFactory):
+        return _compile_factory(request, target, backend)
+    traced = trace(request.func, request.args, request.kwargs)
+    program = _program(traced, request.out_idx)
+    _check_examples(program, request)
+    return _finish(request, target, backend, program, traced, {}, ())
+
+
+def _compile_factory(request: _Request, target: Target, backend: Backend) -> Kernel:
+    """Tries the chip's tile candidates in order of preference until one lowers."""
+    factory: KernelFactory = request.func
+    arguments = factory.arguments(request.args, request.kwargs)
+    overrides = {name: value for name, value in request.kwargs.items() if name in factory.parameters}
+    for name, value in overrides.items():
+        reason = factory.parameters[name].refuse(value) if isinstance(value, int) else "it must be an int"
+        if reason is not None:
+            raise KernelError(f"{factory.name}: {name}={value!r}: {reason}", location=factory.location)
+    source = CandidateSource(_shape(factory, arguments, overrides), (), overrides)
+    if len(overrides) < len(factory.parameters):
+        source.rules = _rules(backend, target.chip, source.shape)
+    last: TileHALError | None = None
+    for candidate in source:
+        try:
+            traced = factory.trace(arguments, candidate.tiles)
+            program = _program(traced, request.out_idx)
+            return _finish(
+                request, target, backend, program, traced, dict(candidate.chosen_by), tuple(source.rejected),
+                tiles=candidate.tiles,
+            )
+        except _TILE_FAULTS as error:
+            if len(overrides) == len(factory.parameters):
+                raise
+            source.rejected.append(Rejection(candidate.tiles, error.message.splitlines()[0]))
+            last = error
+            if len(source.rejected) >= 64:
+                break
+    tried = "; ".join(f"{dict(r.tiles)}: {r.reason}" for r in source.rejected[:3])
+    raise ResourceExceeded(
+        f"{factory.name}: no tile fits {target.chip.target} ({len(source.rejected)} tried; {tried})",
+        hint="give smaller tile parameters, or fewer fixed ones",
+        location=factory.location,
+        details={"rejected": [{"tiles": dict(r.tiles), "reason": r.reason} for r in source.rejected]},
+    ) from last
+
+
+def _rules(backend: Backend, chip: Chip, shape: KernelShape) -> list[TileRule]:
+    if not backend.implements("tilehal_tile_rules"):
+        return []
+    return [rule for rules in backend.call("tilehal_tile_rules", chip, kernel=shape) for rule in rules]
+
+
+def _shape(factory: KernelFactory, arguments: Mapping[str, Any], overrides: Mapping[str, int]) -> KernelShape:
+    """Reads the operator class and dtypes off one trace with the smallest plausible tiles."""
+    from core.program.nodes import Gemm, Reduce
+    from core.program.walk import statements
+
+    dimensions = {name: value for name, value in arguments.items() if isinstance(value, int)}
+    shape = KernelShape(factory.name, "elementwise", dimensions, (), factory.parameters)
+    error: TileHALError | None = None
+    for candidate in CandidateSource(shape, (), overrides):
+        try:
+            view = _program(factory.trace(arguments, candidate.tiles), None).view
+        except TileHALError as caught:
+            error = error or caught
+            continue
+        nodes = list(statements(view))
+        gemms = sum(isinstance(node, Gemm) for node in nodes)
+        reduces = any(isinstance(node, Reduce) for node in nodes)
+        operator = "attention" if gemms > 1 and reduces else "gemm" if gemms else "reduction" if reduces else "elementwise"
+        dtypes = tuple(p.buffer.dtype for p in view.parameters if p.buffer is not None)
+        return KernelShape(factory.name, operator, dimensions, dtypes, factory.parameters)
+    if error is not None:
+        raise error
+    return shape
+
+
+def _program(traced: TracedKernel, out_idx: Sequence[int] | int | None) -> Program:
+    from core.program import Program
+
+    return Program(traced.prim_func, out_idx if out_idx is not None else traced.out_idx)
+
+
+def _check_examples(program: Program, request: _Request) -> None:
+    """An eager kernel traced from example tensors: TileLang does not cross-check their shapes and dtypes, we do."""
+    import torch
+
+    from core.runtime.arguments import Binder
+
+    tensors = [value for value in request.args if isinstance(value, torch.Tensor)]
+    if not tensors or len(tensors) != len(request.args):
+        return
+    inputs = [argument for argument in program.signature.arguments if not getattr(argument, "is_output", False)]
+    if len(tensors) in (len(inputs), len(program.signature.arguments)):
+        on_meta = tuple(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors)
+        Binder(program.signature, "meta", program.parameter_locations)(on_meta, {})
+
+
+def _finish(
+    request: _Request,
+    target: Target,
+    backend: Backend,
+    program: Program,
+    traced: TracedKernel,
+    chosen_by: Mapping[str, str],
+    rejected: tuple[Rejection, ...],
+    tiles: Mapping[str, int] | None = None,
+) -> Kernel:
+    from core.compiler.build import Builder
+    from core.compiler.cache import default
+    from core.compiler.keys import compile_key
+    from core.compiler.report import kernel_config
+    from core.runtime.kernel import Kernel
+    from core.runtime.report import Provenance
+
+    options = _merged(request.options, traced)
+    chip = target.chip
+    extensions = backend.extensions(chip)
+    key = compile_key(
+        program.fingerprint(),
+        chip,
+        backend_name=backend.distribution,
+        backend_version=backend.version,
+        backend_code_hash=backend.code_hash,
+        options=options,
+        tilelang_version=tilelang_version(),
+        extensions=[(e.distribution, e.version, e.code_hash) for e in extensions],
+    )
+    cache = default()
+    lowered, cached = cache.lowered(key, partial(_lower, backend, chip, program, options))
+    kernel = Kernel(
+        program=program,
+        target=target,
+        lowered=lowered,
+        options=options,
+        config=kernel_config(program, lowered, options, tiles or {}, chosen_by, rejected),
+        provenance=Provenance(
+            target=chip.target,
+            evidence=lowered.evidence,
+            backend=f"{backend.distribution} {backend.version}",
+            extensions=tuple(f"{e.distribution} {e.version}" for e in extensions),
+            route=lowered.route,
+            language=lowered.language,
+            tilelang=tilelang_version(),
+            cache_key=key,
+            rewrites=lowered.rewrites,
+            source_cached=cached,
+        ),
+        builder=Builder(backend, cache, key),
+        simulate=request.simulate,
+        retarget=request.retarget,
+    )
+    _build_now(kernel, request, target)
+    return kernel
+
+
+def _lower(backend: Backend, chip: Chip, program: Program, options: CompileOptions) -> LoweredKernel:
+    from core.program.capacity import check
+
+    check(program, chip)
+    lowered: LoweredKernel = backend.call("tilehal_lower", chip, program=program, options=options)
+    return lowered
+
+
+def _build_now(kernel: Kernel, request: _Request, target: Target) -> None:
+    """Builds at once when asked to, or when this machine can run the kernel: a build error belongs to the compile."""
+    if request.build is False or request.simulate:
+        return
+    if request.build:
+        kernel.build()
+    elif target.device is not None:
+        try:
+            kernel.build()
+        except ToolchainNotFound:
+            return  # compiling to source works everywhere; the first call raises this with its reasons
+
+
+def _merged(options: CompileOptions, traced: TracedKernel) -> CompileOptions:
+    """The call's options over the ones the author attached to `@tilelang.jit`."""
+    from dataclasses import replace
+
+    author = {_config_name(key): value for key, value in traced.pass_configs.items()}
+    return replace(
+        options,
+        pass_configs={**author, **options.pass_configs},
+        compile_flags=traced.compile_flags + options.compile_flags,
+    )
+
+
+def _config_name(key: Any) -> str:
+    """tilelang's `PassConfigKey` members are strings; plain strings pass."""
+    return str(getattr(key, "value", key))
+
+
+def _check_compatibility(execution_backend: str | None, target_host: str | None) -> None:
+    if execution_backend not in (None, "auto", "tvm_ffi"):
+        raise KernelError(
+            f"execution_backend={execution_backend!r} is TileLang's own adapter; TileHAL launches through TVM-FFI",
+            hint="leave it out, or call tilelang.compile for that adapter",
+        )
+    if target_host is not None:
+        raise KernelError(
+            f"target_host={target_host!r}: TileHAL builds host code for the machine it runs on",
+            hint="leave it out; the device code is cross-compiled by choosing target=",
+        )

@@ -1,0 +1,57 @@
+"""What a kernel's parameters became: the entries of `kernel.config`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from core.compiler.artifacts import CompileOptions, LoweredKernel
+from core.program.nodes import For, LoopKind
+from core.program.walk import statements
+from core.runtime.report import ConfigEntry, KernelConfig
+from core.tiling import Rejection
+
+if TYPE_CHECKING:
+    from core.program import Program
+
+
+def kernel_config(
+    program: Program,
+    lowered: LoweredKernel,
+    options: CompileOptions,
+    tiles: Mapping[str, int],
+    chosen_by: Mapping[str, str],
+    rejected: tuple[Rejection, ...],
+) -> KernelConfig:
+    """The tile parameters with what the chip made of them.
+
+    A backend says so in `lowered.metadata["effective"]`: `{"threads": [256, "why"], "stages": [None, "why"]}`, by
+    parameter or by the keys `threads` and `stages`, which every kernel has when it launches threads or pipelines.
+    """
+    effective: Mapping[str, Any] = lowered.metadata.get("effective", {})
+    entries = {
+        name: _entry(value, chosen_by.get(name, "user"), effective.get(name)) for name, value in tiles.items()
+    }
+    launches = program.view.launches
+    if "threads" not in entries and launches:
+        threads = launches[0].threads
+        requested = threads[0] * threads[1] * threads[2] if threads else None
+        entries["threads"] = _entry(requested, "kernel", effective.get("threads"))
+    stages = [s.num_stages for s in statements(program.view) if isinstance(s, For) and s.kind is LoopKind.PIPELINED]
+    if "num_stages" not in entries and "stages" not in entries and stages:
+        entries["num_stages"] = _entry(max(stages), "kernel", effective.get("stages"))
+    elif "num_stages" in entries and "stages" in effective:
+        entries["num_stages"] = _entry(
+            entries["num_stages"].requested, entries["num_stages"].chosen_by, effective["stages"]
+        )
+    relaxations = tuple(lowered.metadata.get("relaxations", ()))
+    if options.fast_math:
+        relaxations = ("fast_math", *relaxations)
+    return KernelConfig(entries, relaxations, rejected)
+
+
+def _entry(requested: Any, chosen_by: str, effective: Any) -> ConfigEntry:
+    if effective is None:
+        return ConfigEntry(requested, requested, chosen_by)
+    value, note = effective
+    return ConfigEntry(requested, value, chosen_by, note)

@@ -1,0 +1,214 @@
+"""`core.Kernel`: a kernel compiled for one chip."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.errors import BuildFailed, DeviceUnavailable, LaunchError, TileHALError, ToolchainNotFound
+from core.runtime.arguments import Binder
+from core.runtime.report import KernelConfig, KernelResources, Provenance
+
+if TYPE_CHECKING:
+    from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel
+    from core.compiler.build import Builder
+    from core.hardware import Chip
+    from core.program import Program
+    from core.target import Target
+
+
+class Kernel:
+    """A kernel compiled for one chip. Made by :func:`core.compile`; call it with torch tensors.
+
+    `k(a, b)` allocates and returns the outputs declared by `out_idx`/`out`; `k(a, b, c)` uses the ones given. The call
+    is asynchronous on torch's current stream of the tensors' device (or on `stream=`, a vendor stream handle).
+
+    The source exists from the start; the binary is built at the first call, or by :meth:`build`.
+    """
+
+    def __init__(
+        self,
+        *,
+        program: Program,
+        target: Target,
+        lowered: LoweredKernel,
+        options: CompileOptions,
+        config: KernelConfig,
+        provenance: Provenance,
+        builder: Builder,
+        simulate: bool,
+        retarget: Callable[..., Kernel],
+    ) -> None:
+        self._program = program
+        self._target = target
+        self._lowered = lowered
+        self._options = options
+        self._config = config
+        self._provenance = provenance
+        self._builder = builder
+        self._simulate = simulate
+        self._retarget = retarget
+        self._built: BuiltKernel | None = None
+        self._binder: Binder | None = None
+        self._launcher: Any = None
+        self._lock = threading.RLock()
+
+    # ------------------------------------------------------------------------------------------------ what it is
+
+    @property
+    def name(self) -> str:
+        return self._lowered.signature.name
+
+    @property
+    def target(self) -> str:
+        """The chip it was compiled for, as a target string: `cuda:h200`."""
+        return self._target.chip.target
+
+    @property
+    def chip(self) -> Chip:
+        return self._target.chip
+
+    @property
+    def simulated(self) -> bool:
+        """Whether calls run on the CPU simulator of the chip."""
+        return self._simulate
+
+    @property
+    def program(self) -> Program:
+        """The kernel before lowering: its PrimFunc, signature and tile-level view."""
+        return self._program
+
+    @property
+    def config(self) -> KernelConfig:
+        """The tile parameters used, who chose them, and what the chip made of them."""
+        return self._config
+
+    @property
+    def resources(self) -> KernelResources:
+        """Bytes per memory space, threads, registers, FLOPs and traffic: predicted, and actual once built."""
+        return KernelResources(self._lowered.resources, self._built.resources if self._built else None)
+
+    @property
+    def provenance(self) -> Provenance:
+        """Which backend and toolchain made it, by which route, from which cache entry, with which rewrites."""
+        return self._provenance
+
+    def get_kernel_source(self) -> str:
+        """The native source: CUDA C++, MLIR, MACA C++ or C++."""
+        return self._lowered.source
+
+    def __repr__(self) -> str:
+        how = "simulated" if self._simulate else self._provenance.evidence
+        return f"<core.Kernel {self.name} for {self.target} via {self._lowered.route} ({how})>"
+
+    # ------------------------------------------------------------------------------------------------ build
+
+    def build(self) -> BuiltKernel:
+        """Compiles the source with the vendor's toolchain (once; later calls return the same).
+
+        Raises:
+            ToolchainNotFound: what is missing and where it was looked for.
+            BuildFailed: the compiler's message, its command, and where the source is kept.
+        """
+        with self._lock:
+            if self._built is None:
+                self._built, cached = self._builder.build(self._target.chip, self._lowered, self._options)
+                toolchain = self._built.toolchain
+                self._provenance = replace(
+                    self._provenance,
+                    toolchain=f"{toolchain.name} {toolchain.version}",
+                    binary_cached=cached,
+                    evidence="vendor compiler" if self._target.device is None else "device",
+                )
+            return self._built
+
+    def binary(self, role: str | None = None) -> Path:
+        """Path of a built file: the device image where the chip has one, else the library; or the file of `role`."""
+        built = self.build()
+        if role is None:
+            role = "binary" if "binary" in built.files else "library" if "library" in built.files else "module"
+        if role not in built.files:
+            raise BuildFailed(
+                f"{self.name} for {self.target} has no {role!r} file", hint=f"it has {', '.join(built.files)}"
+            )
+        return built.path(role)
+
+    def with_target(self, target: str, *, simulate: bool = False, **overrides: Any) -> Kernel:
+        """The same kernel for another chip. Tile parameters chosen by rule are chosen again; the user's are kept.
+
+        Args:
+            target: as for :func:`core.compile`.
+            simulate: run it on the chip's CPU simulator.
+            overrides: tile parameters to set or change (kernels made from a `core.kernel` factory).
+        """
+        return self._retarget(target=target, simulate=simulate, **overrides)
+
+    # ------------------------------------------------------------------------------------------------ launch
+
+    def __call__(self, *args: Any, stream: int | None = None, **kwargs: Any) -> Any:
+        """Runs the kernel.
+
+        Args:
+            args: the inputs, or every parameter with the outputs, in the kernel's order; also by name.
+            stream: the vendor's stream handle; None is torch's current stream.
+
+        Returns:
+            The outputs (one tensor, or a list in the declared order), or None when the kernel declares none.
+
+        Raises:
+            ShapeMismatch, LaunchError: the arguments do not fit.
+            DeviceUnavailable, ToolchainNotFound, BuildFailed: it cannot run here, and what to do.
+        """
+        launcher = self._launcher or self._prepare()
+        assert self._binder is not None
+        arguments, symbols, outputs = self._binder(args, kwargs)
+        try:
+            launcher(*arguments, symbols=symbols, stream=stream)
+        except TileHALError:
+            raise
+        except Exception as error:
+            raise LaunchError(
+                f"{self.name} failed on {self.target}: {error}",
+                hint="a fault of an earlier launch can surface here: run with TILEHAL_LAUNCH_BLOCKING=1 to find it",
+                location=self._program.location,
+            ) from error
+        return outputs
+
+    def _prepare(self) -> Any:
+        with self._lock:
+            if self._launcher is None:
+                signature = self._lowered.signature
+                locations = self._program.parameter_locations
+                if self._simulate:
+                    device_type = "cpu"
+                    launcher = self._builder.simulator(self._target.chip, self._lowered, self._options)
+                    self._provenance = replace(self._provenance, evidence="simulated")
+                else:
+                    device_type = self._require_device()
+                    launcher = self._builder.launcher(self._target.chip, self.build())
+                self._binder = Binder(signature, device_type, locations)
+                self._launcher = launcher
+            return self._launcher
+
+    def _require_device(self) -> str:
+        device = self._target.device
+        if device is not None and device.torch_device is not None:
+            return device.torch_device.split(":")[0]
+        missing = [f"no {self._target.chip.title} on this machine"]
+        try:
+            self._builder.toolchain(self._target.chip)
+        except ToolchainNotFound as error:
+            missing.append(error.message)
+        missing += self._builder.blockers(self._target.chip, "run")
+        if device is not None:
+            missing = [f"{device.evidence}, but this torch cannot address it"]
+        can_simulate = self._builder.can_simulate(self._target.chip)
+        raise DeviceUnavailable(
+            f"{self.name} cannot run on {self.target}: " + "; ".join(dict.fromkeys(missing)),
+            hint="compile it with simulate=True to run the generated code on the CPU simulator"
+            if can_simulate
+            else "its source is in get_kernel_source(); run it on a machine with the device, or use target='cpu'",
+        )

@@ -1,0 +1,101 @@
+"""What a compiled kernel says about itself: `k.config`, `k.resources`, `k.provenance`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from core.compiler.artifacts import Evidence, Resources
+from core.tiling import Rejection
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEntry:
+    """One parameter of a kernel.
+
+    Attributes:
+        requested: the value asked for, by the user, a rule or the kernel's own text.
+        effective: what the chip's compiler made of it (warp specialisation launches more threads than asked); None when
+            the parameter does not apply on this chip.
+        chosen_by: `user`, `rule:<name>`, `default`, or `kernel` for a number written in the kernel.
+        note: why effective differs, or why it does not apply.
+    """
+
+    requested: Any
+    effective: Any
+    chosen_by: str
+    note: str = ""
+
+    @property
+    def applies(self) -> bool:
+        return self.effective is not None
+
+
+@dataclass(frozen=True, slots=True)
+class KernelConfig(Mapping[str, ConfigEntry]):
+    """Tile parameters by name, relaxations of meaning the user allowed, and the candidates that were tried and failed.
+
+    A mapping: `k.config["block_M"].effective`. `k.config.tiles` is the plain `{name: requested}`.
+    """
+
+    entries: Mapping[str, ConfigEntry] = field(default_factory=dict)
+    relaxations: tuple[str, ...] = ()
+    rejected: tuple[Rejection, ...] = ()
+
+    def __getitem__(self, name: str) -> ConfigEntry:
+        return self.entries[name]
+
+    def __iter__(self) -> Any:
+        return iter(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    @property
+    def tiles(self) -> dict[str, Any]:
+        return {name: entry.requested for name, entry in self.entries.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "parameters": {name: asdict(entry) for name, entry in self.entries.items()},
+            "relaxations": list(self.relaxations),
+            "rejected": [{"tiles": dict(r.tiles), "reason": r.reason} for r in self.rejected],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class KernelResources:
+    """`predicted` from the kernel's text and the chip before building; `actual` once a toolchain has built it."""
+
+    predicted: Resources
+    actual: Resources | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """Where a kernel came from.
+
+    Attributes:
+        evidence: how far it is proved here: `device`, `vendor compiler`, `simulated` or `source only`.
+        backend: distribution and version that lowered it, e.g. `tilehal-cuda 0.1.0`.
+        toolchain: the native compiler with its version; None while not built.
+        rewrites: changes made to the kernel (legalisation) or, for a simulator, to its source.
+        source_cached, binary_cached: whether they came from the cache.
+    """
+
+    target: str
+    evidence: Evidence
+    backend: str
+    extensions: tuple[str, ...]
+    route: str
+    language: str
+    tilelang: str
+    cache_key: str
+    toolchain: str | None = None
+    rewrites: tuple[str, ...] = ()
+    source_cached: bool = False
+    binary_cached: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)

@@ -1,0 +1,142 @@
+"""`core.kernel`: a kernel factory whose tile parameters are chosen by the chip's rules."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from core.errors import KernelError, Location
+from core.tiling.parameters import TileParameter
+
+if TYPE_CHECKING:
+    from core._tilelang import TracedKernel
+    from core.runtime.kernel import Kernel
+
+
+class KernelFactory:
+    """A function that returns a `@T.prim_func`, whose keyword-only tile parameters are markers.
+
+    Made by :func:`kernel`. Shape arguments are the function's ordinary parameters.
+    """
+
+    def __init__(self, function: Callable[..., Any], out: Sequence[str | int] | str | int | None) -> None:
+        functools.update_wrapper(self, function)
+        self.function = function
+        self.out: tuple[str | int, ...] = () if out is None else (out,) if isinstance(out, (str, int)) else tuple(out)
+        self.signature = inspect.signature(function)
+        self.parameters: dict[str, TileParameter] = {
+            name: p.default for name, p in self.signature.parameters.items() if isinstance(p.default, TileParameter)
+        }
+        for name in self.parameters:
+            if self.signature.parameters[name].kind is not inspect.Parameter.KEYWORD_ONLY:
+                raise KernelError(
+                    f"{self.name}: the tile parameter {name!r} must be keyword-only",
+                    hint="put a `*` before the first tile parameter",
+                    location=self.location,
+                )
+        for name, parameter in self.parameters.items():
+            if parameter.dimension is not None and parameter.dimension not in self.signature.parameters:
+                raise KernelError(
+                    f"{self.name}: {name!r} tiles {parameter.dimension!r}, which is not an argument of the factory",
+                    hint=f"its arguments are {', '.join(n for n in self.signature.parameters)}",
+                    location=self.location,
+                )
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    @property
+    def location(self) -> Location:
+        code = self.function.__code__
+        return Location(code.co_filename, code.co_firstlineno)
+
+    def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Every argument but the tile parameters, by name.
+
+        Raises:
+            KernelError: an argument is missing or unknown.
+        """
+        given = {name: value for name, value in kwargs.items() if name not in self.parameters}
+        try:
+            bound = self.signature.bind_partial(*args, **given)
+        except TypeError as error:
+            raise KernelError(
+                f"{self.name}: {error}", hint=f"call it as {self.name}{self.signature}", location=self.location
+            ) from error
+        bound.apply_defaults()
+        values = {name: value for name, value in bound.arguments.items() if name not in self.parameters}
+        missing = [
+            name for name, p in self.signature.parameters.items() if p.default is p.empty and name not in values
+        ]
+        if missing:
+            raise KernelError(
+                f"{self.name}: missing {', '.join(missing)}",
+                hint=f"call it as {self.name}{self.signature}",
+                location=self.location,
+            )
+        return values
+
+    def trace(self, arguments: Mapping[str, Any], tiles: Mapping[str, int]) -> TracedKernel:
+        """The PrimFunc for these arguments and tile values, with the declared outputs resolved to positions."""
+        from core._tilelang import TracedKernel, trace
+
+        traced = trace(self.function, (), {**arguments, **tiles})
+        return TracedKernel(
+            traced.prim_func, self._out_idx(traced.prim_func), traced.pass_configs, traced.compile_flags
+        )
+
+    def _out_idx(self, prim_func: Any) -> list[int] | None:
+        if not self.out:
+            return None
+        names = [
+            prim_func.buffer_map[param].name if param in prim_func.buffer_map else param.name
+            for param in prim_func.params
+        ]
+        positions = []
+        for item in self.out:
+            if isinstance(item, int):
+                positions.append(item)
+            elif item in names:
+                positions.append(names.index(item))
+            else:
+                raise KernelError(
+                    f"{self.name}: out names {item!r}, but the parameters are {', '.join(names)}",
+                    location=self.location,
+                )
+        return positions
+
+    def compile(self, *args: Any, target: str = "auto", **options: Any) -> Kernel:
+        """Compiles for `target`; see :func:`core.compile`. Tile parameters not given are chosen by the chip's rules."""
+        from core.compiler.driver import compile as compile_kernel
+
+        return compile_kernel(self, *args, target=target, **options)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The PrimFunc itself, when every tile parameter is given: an ordinary factory."""
+        missing = [name for name in self.parameters if name not in kwargs]
+        if missing:
+            raise KernelError(
+                f"{self.name}: tile parameters {', '.join(missing)} were not given",
+                hint=f"use {self.name}.compile(..., target=...) to have them chosen for a chip",
+                location=self.location,
+            )
+        return self.function(*args, **kwargs)
+
+
+def kernel(
+    function: Callable[..., Any] | None = None, *, out: Sequence[str | int] | str | int | None = None
+) -> Any:
+    """Decorator that makes a kernel factory portable: `@core.kernel(out=["C"])`.
+
+    Args:
+        out: the output parameters, by name or position; `kernel(a, b)` allocates and returns them.
+
+    Returns:
+        A :class:`KernelFactory`.
+    """
+    if function is not None:
+        return KernelFactory(function, out)
+    return lambda f: KernelFactory(f, out)

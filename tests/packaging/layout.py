@@ -1,4 +1,4 @@
-"""Where the five distributions live in the source tree, which files each has to ship, and environments to try them in."""
+"""Where the five distributions live in the source tree, which files each ships, and environments to try them in."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,31 @@ def test_a_backend_imports_only_public_names(vendor: str) -> None:
                 if module != "core.errors" and (exported is None or name not in exported):
                     refused.append(f"{where}: {name} is not in {module}.__all__")
     assert refused == []
+
+
+def public_members() -> list[tuple[str, object]]:
+    """What the public modules export, and the public methods of exported classes defined in core."""
+    found: list[tuple[str, object]] = []
+    for module in sorted(PUBLIC_MODULES):
+        package = importlib.import_module(module)
+        for name in getattr(package, "__all__", ()):
+            exported = getattr(package, name)
+            found.append((f"{module}.{name}", exported))
+            if inspect.isclass(exported) and exported.__module__.startswith("core"):
+                methods = inspect.getmembers(exported, lambda member: inspect.isfunction(member))
+                own = [(n, m) for n, m in methods if n in vars(exported) and not n.startswith("_")]
+                found += [(f"{module}.{name}.{method}", value) for method, value in own]
+    return found
+
+
+def test_what_is_exported_is_documented() -> None:
+    # Data (a table, a type alias) is documented where it is defined.
+    undocumented = [
+        name
+        for name, member in public_members()
+        if (inspect.isclass(member) or inspect.isfunction(member)) and not inspect.getdoc(member)
+    ]
+    assert undocumented == []
 
 
 def test_the_check_sees_every_way_to_import(tmp_path: Path) -> None:

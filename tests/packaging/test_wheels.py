@@ -1,4 +1,4 @@
-"""Built wheels, not only editable installs: complete, beside each other in every combination, and nobody else's files."""
+"""Built wheels, not only editable installs: complete, in every combination, and with nobody else's files."""
 
 from __future__ import annotations
 

@@ -1,0 +1,123 @@
+"""PyPI's `apache-tvm` beside tilelang, which ships a TVM build of its own under the same import name.
+
+The release that the extra `tilehal[tvm]` pins is installed into a folder that goes first on the path, and each test is
+a process of its own: what is tested is the order of imports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from importlib.metadata import Distribution, version
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.packaging.layout import ROOT
+
+# One worker installs it and uses it.
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("apache-tvm")]
+
+KERNEL = """
+import tilelang.language as T
+
+@T.prim_func
+def add_one(A: T.Tensor((1024,), "float32"), B: T.Tensor((1024,), "float32")):
+    with T.Kernel(8, threads=128) as bx:
+        for i in T.Parallel(128):
+            B[bx * 128 + i] = A[bx * 128 + i] + 1.0
+"""
+
+UNREACHABLE = re.compile(r"Retrying|NewConnectionError|Temporary failure in name resolution|timed out", re.IGNORECASE)
+
+
+@pytest.fixture(scope="session")
+def apache_tvm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the release that the extra pins, without its dependencies."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    folder = tmp_path_factory.mktemp("apache-tvm")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--retries", "1", "--target", str(folder)]
+    finished = subprocess.run([*pip, *extras["tvm"]], capture_output=True, text=True)
+    if finished.returncode != 0 and UNREACHABLE.search(finished.stderr):
+        pytest.skip("the package registry cannot be reached")
+    assert finished.returncode == 0, finished.stderr
+    return folder
+
+
+def python(code: str, folder: Path, directory: Path) -> subprocess.CompletedProcess[str]:
+    """Runs code, as a file (TileLang reads the kernel's source), with the release first on the path."""
+    script = directory / "script.py"
+    script.write_text(code)
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    return subprocess.run([sys.executable, str(script)], env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_the_pinned_release_fits_the_ffi_of_tilelang(apache_tvm: Path) -> None:
+    (info,) = apache_tvm.glob("apache_tvm-*.dist-info")
+    requirements = map(Requirement, Distribution.at(info).requires or [])
+    (ffi,) = (requirement for requirement in requirements if requirement.name == "apache-tvm-ffi")
+    assert ffi.specifier.contains(version("apache-tvm-ffi"))
+
+
+def test_core_first_and_everybody_shares_the_tvm_of_tilelang(apache_tvm: Path, tmp_path: Path) -> None:
+    code = "import core\n" + KERNEL
+    code += "source = core.compile(add_one, target='cuda:h200', out_idx=[1]).get_kernel_source()\n"
+    code += "import json, tilelang, tvm\nprint(json.dumps([tvm is tilelang.tvm, tvm.__file__, '__global__' in source]))"
+    finished = python(code, apache_tvm, tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    same, file, compiled = json.loads(finished.stdout.splitlines()[-1])
+    assert same
+    assert compiled
+    assert not Path(file).is_relative_to(apache_tvm)
+
+
+def test_tvm_first_and_compiling_says_what_happened_and_what_to_do(apache_tvm: Path, tmp_path: Path) -> None:
+    code = """
+import json
+import tvm
+import core
+
+def factory(n):
+    raise AssertionError("never traced: tilelang cannot be imported any more")
+
+try:
+    core.compile(factory, 8, target="cpu")
+except core.TileHALError as error:
+    print(json.dumps({**error.to_json(), "tvm": tvm.__file__}))
+"""
+    finished = python(code, apache_tvm, tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    error = json.loads(finished.stdout)
+    assert error["code"] == "tvm-import-order"
+    assert error["tvm"].startswith(str(apache_tvm))
+    assert error["tvm"] in error["message"]
+    assert "import `tilelang`" in error["hint"]
+    assert "before `import tvm`" in error["hint"]
+
+
+def test_tvm_first_and_tilelang_itself_gives_no_such_help(apache_tvm: Path, tmp_path: Path) -> None:
+    """The reason for our own error: when this fails, tilelang has learned to say it or to live with it."""
+    finished = python("import tvm\nimport tilelang\n", apache_tvm, tmp_path)
+    assert finished.returncode == 1
+    assert "undefined symbol" in finished.stderr
+
+
+def test_our_descriptors_are_targets_of_apache_tvm_in_a_process_of_its_own(apache_tvm: Path, tmp_path: Path) -> None:
+    code = """
+import json
+import tvm
+import core
+
+target = tvm.target.Target(core.chip("cuda:h200").tvm_target())
+print(json.dumps([tvm.__file__, target.kind.name, target.attrs["arch"], int(target.attrs["max_num_threads"])]))
+"""
+    finished = python(code, apache_tvm, tmp_path)
+    assert finished.returncode == 0, finished.stderr
+    file, *facts = json.loads(finished.stdout.splitlines()[-1])
+    assert Path(file).is_relative_to(apache_tvm)
+    assert facts == ["cuda", "sm_90a", 1024]

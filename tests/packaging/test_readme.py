@@ -1,0 +1,49 @@
+"""What README tells a newcomer to do works as written."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.packaging.layout import ROOT
+
+README = (ROOT / "README.md").read_text()
+
+
+def blocks(language: str) -> list[str]:
+    """The fenced blocks of one language, in order."""
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
+
+
+def test_the_five_minute_example_runs_and_is_right(tmp_path: Path) -> None:
+    script = tmp_path / "matmul.py"
+    script.write_text(blocks("python")[0])
+    finished = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
+    assert finished.returncode == 0, finished.stderr
+    difference = re.search(r"largest difference: (\S+)", finished.stdout)
+    assert difference is not None
+    # fp16 rounding of sums of 512 products, each of order one: the largest are near 100, where an fp16 step is 1/16.
+    assert 0 < float(difference.group(1)) <= 0.0625
+    assert "'block_M': 128" in finished.stdout
+    assert "tilelang-native" in finished.stdout
+
+
+def test_every_linked_file_exists() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("backends/*/README.md"))]
+    broken = []
+    for page in pages:
+        for link in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in link and not (page.parent / link).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {link}")
+    assert broken == []
+
+
+def test_the_commands_it_names_exist() -> None:
+    targets = set(re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"\$ make ([a-z]+)", README)) <= targets
+    finished = subprocess.run([sys.executable, "-m", "core", "--help"], capture_output=True, text=True, cwd=ROOT)
+    assert finished.returncode == 0, finished.stderr
+    missing = [name for name in re.findall(r"\$ tilehal ([a-z]+)", README) if name not in finished.stdout]
+    assert missing == []

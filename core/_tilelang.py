@@ -45,7 +45,7 @@ def import_tilelang() -> Any:
         where = getattr(foreign, "__file__", None) or "an unknown place"
         raise TvmImportOrderError(
             f"`tvm` is already imported from {where}, so tilelang cannot load the TVM build it ships",
-            hint="import `tilelang` (or call any TileHAL function that compiles) before `import tvm`, in a fresh process",
+            hint="in a fresh process, import tilelang (or call a TileHAL function that compiles) before `import tvm`",
         )
     try:
         import tilelang
@@ -151,7 +151,9 @@ def _trace_errors(func: Any) -> Iterator[None]:
     except Exception as error:
         from core.compiler.messages import translate
 
-        raise translate(error, fallback=KernelError, stage=f"tracing {getattr(func, '__name__', 'the kernel')}") from error
+        raise translate(
+            error, fallback=KernelError, stage=f"tracing {getattr(func, '__name__', 'the kernel')}"
+        ) from error
     finally:
         logging.disable(previous)
 
@@ -255,13 +257,15 @@ def lower_native(prim_func: Any, tvm_target: Mapping[str, Any], pass_configs: Ma
 
 def _device_function(func: Any) -> DeviceFunction:
     attrs = func.attrs
-    extent = attrs["thread_extent"] if "thread_extent" in attrs else {}
+    extent = attrs.get("thread_extent", {})
 
     def axis(tag: str) -> str:
         return str(extent[tag]) if tag in extent else "1"
 
-    shared = attrs["dyn_shared_memory_buf"] if "dyn_shared_memory_buf" in attrs else 0
-    maps = tuple(getattr(getattr(p, "type_annotation", None), "storage_scope", "") == "grid_constant" for p in func.params)
+    shared = attrs.get("dyn_shared_memory_buf", 0)
+    maps = tuple(
+        getattr(getattr(p, "type_annotation", None), "storage_scope", "") == "grid_constant" for p in func.params
+    )
     return DeviceFunction(
         name=str(attrs["global_symbol"]),
         argument_types=tuple("handle" if str(p.dtype) == "handle" else str(p.dtype) for p in func.params),

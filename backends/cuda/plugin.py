@@ -1,3 +1,64 @@
-"""Hooks of the NVIDIA GPUs backend."""
+"""Hooks of the NVIDIA GPUs backend: TileLang's own CUDA route, with our chips, rules, checks and launch."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backends.cuda.chips import tilehal_chips
+from backends.cuda.detect import tilehal_detect
+from core.plugins import hookimpl
+
+if TYPE_CHECKING:
+    from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
+    from core.hardware import Chip
+    from core.plugins import BuildRequest, Finding
+    from core.program import Program
+    from core.runtime.launcher import Launcher
+    from core.tiling import KernelShape, TileRule
+
+__all__ = ["tilehal_chips", "tilehal_detect"]
+
+
+@hookimpl
+def tilehal_tile_rules(chip: Chip, kernel: KernelShape) -> Sequence[TileRule]:
+    from backends.cuda.rules import tile_rules
+
+    return tile_rules(chip, kernel)
+
+
+@hookimpl
+def tilehal_lower(chip: Chip, program: Program, options: CompileOptions) -> LoweredKernel:
+    from core.codegen import native
+
+    return native.lower(
+        program, chip, options, language="cuda", tvm_target={"kind": "cuda", "arch": chip.codegen["arch"]}
+    )
+
+
+@hookimpl
+def tilehal_toolchain(chip: Chip) -> Toolchain:
+    from backends.cuda.toolchain import nvcc_toolchain
+
+    return nvcc_toolchain()
+
+
+@hookimpl
+def tilehal_build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKernel:
+    from backends.cuda.build import build
+
+    return build(chip, lowered, request)
+
+
+@hookimpl
+def tilehal_launcher(chip: Chip, built: BuiltKernel) -> Launcher:
+    from core.codegen import native
+
+    return native.launcher(built, binary_format=built.metadata["format"], loader="cuda")
+
+
+@hookimpl
+def tilehal_diagnose(chip: Chip) -> Sequence[Finding]:
+    from backends.cuda.diagnose import diagnose
+
+    return diagnose(chip)

@@ -62,11 +62,11 @@ class Builder:
         return _KeepAlive(launcher, directory)
 
     def can_simulate(self, chip: Chip) -> bool:
-        return bool(self._backend.implements("tilehal_simulator"))
+        return self._backend.implements("tilehal_simulator", chip)
 
     def blockers(self, chip: Chip, stage: str) -> list[str]:
         """Messages of the backend's own findings that make `stage` impossible here."""
-        if not self._backend.implements("tilehal_diagnose"):
+        if not self._backend.implements("tilehal_diagnose", chip):
             return []
         try:
             findings = self._backend.call("tilehal_diagnose", chip)
@@ -75,7 +75,7 @@ class Builder:
         return [finding.message for finding in findings if stage in finding.blocks]
 
     def _require(self, hook: str, chip: Chip, verb: str) -> None:
-        if not self._backend.implements(hook):
+        if not self._backend.implements(hook, chip):
             raise UnsupportedOp(
                 f"the backend of {chip.vendor} ({self._backend.distribution} {self._backend.version}) cannot {verb}: "
                 f"it does not implement {hook}",

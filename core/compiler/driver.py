@@ -121,11 +121,11 @@ def _compile(request: _Request, target: Target) -> Kernel:
     from core.plugins import manager
 
     backend = manager().backend(target.chip.vendor)
-    if not backend.implements("tilehal_lower"):
+    if not backend.implements("tilehal_lower", target.chip):
         raise UnsupportedOp(
             f"{target.chip.target} cannot be compiled for yet: {backend.distribution} {backend.version} describes its"
             " chips and nothing else",
-            hint=f"`python -m core.describe --target {target.chip.target}` works; `tilehal targets` lists what compiles",
+            hint=f"`tilehal describe --target {target.chip.target}` works; `tilehal targets` lists what compiles",
         )
     if isinstance(request.func, KernelFactory):
         return _compile_factory(request, target, backend)
@@ -153,7 +153,13 @@ def _compile_factory(request: _Request, target: Target, backend: Backend) -> Ker
             traced = factory.trace(arguments, candidate.tiles)
             program = _program(traced, request.out_idx)
             return _finish(
-                request, target, backend, program, traced, dict(candidate.chosen_by), tuple(source.rejected),
+                request,
+                target,
+                backend,
+                program,
+                traced,
+                dict(candidate.chosen_by),
+                tuple(source.rejected),
                 tiles=candidate.tiles,
             )
         except _TILE_FAULTS as error:
@@ -173,9 +179,9 @@ def _compile_factory(request: _Request, target: Target, backend: Backend) -> Ker
 
 
 def _rules(backend: Backend, chip: Chip, shape: KernelShape) -> list[TileRule]:
-    if not backend.implements("tilehal_tile_rules"):
+    if not backend.implements("tilehal_tile_rules", chip):
         return []
-    return [rule for rules in backend.call("tilehal_tile_rules", chip, kernel=shape) for rule in rules]
+    return list(backend.call("tilehal_tile_rules", chip, kernel=shape))
 
 
 def _shape(factory: KernelFactory, arguments: Mapping[str, Any], overrides: Mapping[str, int]) -> KernelShape:
@@ -195,7 +201,9 @@ def _shape(factory: KernelFactory, arguments: Mapping[str, Any], overrides: Mapp
         nodes = list(statements(view))
         gemms = sum(isinstance(node, Gemm) for node in nodes)
         reduces = any(isinstance(node, Reduce) for node in nodes)
-        operator = "attention" if gemms > 1 and reduces else "gemm" if gemms else "reduction" if reduces else "elementwise"
+        operator = (
+            "attention" if gemms > 1 and reduces else "gemm" if gemms else "reduction" if reduces else "elementwise"
+        )
         dtypes = tuple(p.buffer.dtype for p in view.parameters if p.buffer is not None)
         return KernelShape(factory.name, operator, dimensions, dtypes, factory.parameters)
     if error is not None:
@@ -243,7 +251,7 @@ def _finish(
 
     options = _merged(request.options, traced)
     chip = target.chip
-    extensions = backend.extensions(chip)
+    extensions = [package for package in backend.packages(chip) if package.role == "extension"]
     key = compile_key(
         program.fingerprint(),
         chip,

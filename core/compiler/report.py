@@ -29,9 +29,7 @@ def kernel_config(
     parameter or by the keys `threads` and `stages`, which every kernel has when it launches threads or pipelines.
     """
     effective: Mapping[str, Any] = lowered.metadata.get("effective", {})
-    entries = {
-        name: _entry(value, chosen_by.get(name, "user"), effective.get(name)) for name, value in tiles.items()
-    }
+    entries = {name: _entry(value, chosen_by.get(name, "user"), effective.get(name)) for name, value in tiles.items()}
     launches = program.view.launches
     if "threads" not in entries and launches:
         threads = launches[0].threads

@@ -1,0 +1,1 @@
+"""Running a compiled kernel: signature, argument binding, the kernel object."""

@@ -242,7 +242,8 @@ class Binder:
         missing = [name for name in order if name not in values]
         if missing:
             raise LaunchError(
-                f"{self.signature.name} misses {', '.join(missing)}", hint=f"its parameters are {', '.join(self._names)}"
+                f"{self.signature.name} misses {', '.join(missing)}",
+                hint=f"its parameters are {', '.join(self._names)}",
             )
         return tuple(values[name] for name in order)
 
@@ -293,7 +294,9 @@ class Binder:
         if isinstance(argument, ScalarArgument):
             allowed = (int, float) if _is_float(argument.dtype) else (int,)
             if not isinstance(value, allowed):
-                return LaunchError(f"{where} is a scalar {argument.dtype}, got {type(value).__name__}", location=location)
+                return LaunchError(
+                    f"{where} is a scalar {argument.dtype}, got {type(value).__name__}", location=location
+                )
             return None
         if not isinstance(value, torch.Tensor):
             return LaunchError(

@@ -77,6 +77,15 @@ class Kernel:
         return self._simulate
 
     @property
+    def device_type(self) -> str:
+        """Torch device type its tensors live on: `cuda`, `npu`, `cpu`.
+
+        Raises:
+            DeviceUnavailable: the chip's device is not on this machine.
+        """
+        return "cpu" if self._simulate else self._require_device()
+
+    @property
     def program(self) -> Program:
         """The kernel before lowering: its PrimFunc, signature and tile-level view."""
         return self._program
@@ -182,12 +191,11 @@ class Kernel:
             if self._launcher is None:
                 signature = self._lowered.signature
                 locations = self._program.parameter_locations
+                device_type = self.device_type
                 if self._simulate:
-                    device_type = "cpu"
                     launcher = self._builder.simulator(self._target.chip, self._lowered, self._options)
                     self._provenance = replace(self._provenance, evidence="simulated")
                 else:
-                    device_type = self._require_device()
                     launcher = self._builder.launcher(self._target.chip, self.build())
                 self._binder = Binder(signature, device_type, locations)
                 self._launcher = launcher

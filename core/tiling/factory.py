@@ -68,9 +68,7 @@ class KernelFactory:
             ) from error
         bound.apply_defaults()
         values = {name: value for name, value in bound.arguments.items() if name not in self.parameters}
-        missing = [
-            name for name, p in self.signature.parameters.items() if p.default is p.empty and name not in values
-        ]
+        missing = [name for name, p in self.signature.parameters.items() if p.default is p.empty and name not in values]
         if missing:
             raise KernelError(
                 f"{self.name}: missing {', '.join(missing)}",
@@ -126,9 +124,7 @@ class KernelFactory:
         return self.function(*args, **kwargs)
 
 
-def kernel(
-    function: Callable[..., Any] | None = None, *, out: Sequence[str | int] | str | int | None = None
-) -> Any:
+def kernel(function: Callable[..., Any] | None = None, *, out: Sequence[str | int] | str | int | None = None) -> Any:
     """Decorator that makes a kernel factory portable: `@core.kernel(out=["C"])`.
 
     Args:

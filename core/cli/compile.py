@@ -1,0 +1,218 @@
+"""`tilehal compile FILE:FUNCTION`: compile a kernel from a file, show or keep what comes out, and try it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from core.errors import KernelError
+
+if TYPE_CHECKING:
+    from core.runtime.kernel import Kernel
+
+
+class Emit(StrEnum):
+    """What `--emit` writes."""
+
+    source = "source"
+    binary = "binary"
+
+
+def compile_(
+    kernel: Annotated[str, typer.Argument(metavar="FILE:FUNCTION", help="Python file and the kernel's name in it.")],
+    target: Annotated[str, typer.Option(help="Chip to compile for: cuda:h200, metax, cpu, auto, ...")] = "auto",
+    param: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=VALUE", help="Argument of the factory; repeat it for each.")
+    ] = None,
+    emit: Annotated[Emit | None, typer.Option(help="Write the native source, or the built binary.")] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Where --emit writes; source: stdout.")] = None,
+    run: Annotated[bool, typer.Option("--run", help="Run it on random inputs and report the time.")] = False,
+    simulate: Annotated[bool, typer.Option(help="With --run: on the chip's CPU simulator.")] = False,
+    fast_math: Annotated[bool, typer.Option(help="Allow approximate maths and TF32.")] = False,
+    verbose: Annotated[bool, typer.Option(help="Show the compilers' commands and messages.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Machine-readable report.")] = False,
+) -> None:
+    """Compile a TileLang kernel for a chip."""
+    from core.compiler.driver import compile as compile_kernel
+
+    function = load_kernel(kernel)
+    started = time.perf_counter()
+    compiled = compile_kernel(
+        function,
+        target=target,
+        simulate=simulate,
+        fast_math=fast_math,
+        verbose=verbose,
+        build=True if emit is Emit.binary else False if not run else None,
+        **parse_parameters(param or ()),
+    )
+    seconds = time.perf_counter() - started
+    if emit is Emit.source and output is None and not as_json:
+        sys.stdout.write(compiled.get_kernel_source())
+        return
+    written = _emit(compiled, emit, output)
+    timing = _run(compiled) if run else None
+    if as_json:
+        report = {
+            "kernel": compiled.name,
+            "target": compiled.target,
+            "config": compiled.config.to_json(),
+            "resources": asdict(compiled.resources),
+            "provenance": compiled.provenance.to_json(),
+            "compile_s": seconds,
+            "written": str(written) if written else None,
+            "run": timing,
+        }
+        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+    else:
+        _show(compiled, seconds, written, timing)
+
+
+def load_kernel(spec: str) -> Any:
+    """The object `FILE:FUNCTION` names. The file's folder is importable while it is loaded.
+
+    Raises:
+        KernelError: no such file, the file does not import, or it has no such name (near names are in the hint).
+    """
+    file, separator, name = spec.rpartition(":")
+    if not separator or not file or not name:
+        raise KernelError(f"{spec!r} is not FILE:FUNCTION", hint="for example: examples/kernels.py:softmax")
+    path = Path(file)
+    if not path.is_file():
+        raise KernelError(f"no such file: {file}", hint="give the path from the current folder")
+    from core._tilelang import import_tilelang
+
+    import_tilelang()
+    module_spec = importlib.util.spec_from_file_location(path.stem, path)
+    if module_spec is None or module_spec.loader is None:
+        raise KernelError(f"{file} is not a Python file", hint="its name must end in .py")
+    module = importlib.util.module_from_spec(module_spec)
+    sys.modules[path.stem] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        module_spec.loader.exec_module(module)
+    except Exception as error:
+        raise KernelError(
+            f"{file} does not import: {type(error).__name__}: {error}", hint="run it with python"
+        ) from error
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+    if not hasattr(module, name):
+        import difflib
+
+        names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
+        near = difflib.get_close_matches(name, names, 3) or names[:8]
+        raise KernelError(f"{file} has no {name!r}", hint=f"it has {', '.join(near)}" if near else "")
+    return getattr(module, name)
+
+
+def parse_parameters(items: Sequence[str]) -> dict[str, Any]:
+    """`NAME=VALUE` items as keyword arguments; a value is a Python literal, else text (`dtype=float16`)."""
+    values: dict[str, Any] = {}
+    for item in items:
+        name, separator, text = item.partition("=")
+        if not separator or not name.isidentifier():
+            raise KernelError(
+                f"--param {item!r} is not NAME=VALUE", hint="for example --param M=4096 --param dtype=float16"
+            )
+        try:
+            values[name] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            values[name] = text
+    return values
+
+
+def _emit(compiled: Kernel, emit: Emit | None, output: Path | None) -> Path | None:
+    if emit is Emit.source and output is not None:
+        output.write_text(compiled.get_kernel_source())
+        return output
+    if emit is Emit.binary:
+        built = compiled.binary()
+        destination = output or Path(f"{compiled.name}-{compiled.target.replace(':', '-')}{built.suffix}")
+        destination.write_bytes(built.read_bytes())
+        return destination
+    return None
+
+
+def _run(compiled: Kernel) -> dict[str, Any]:
+    """Median and spread of a few calls on random inputs, milliseconds of wall time with the device synchronised."""
+    import statistics
+
+    import torch
+
+    from core.runtime.arguments import torch_dtype
+    from core.runtime.signature import TensorArgument
+
+    signature = compiled.program.signature
+    if signature.symbols:
+        raise KernelError(
+            f"{compiled.name} has symbolic dimensions ({', '.join(signature.symbols)}): --run cannot choose them",
+            hint="run it from Python with tensors",
+        )
+    device = compiled.device_type
+    inputs: list[Any] = []
+    for argument in signature.arguments:
+        if not isinstance(argument, TensorArgument):
+            inputs.append(1)
+        elif not argument.is_output:
+            shape = [int(extent) for extent in argument.shape]
+            dtype = torch_dtype(argument.dtype)
+            if dtype.is_floating_point:
+                inputs.append(torch.randn(shape, device=device).to(dtype))
+            else:
+                inputs.append(torch.randint(0, 2, shape, device=device).to(dtype))
+    times = []
+    for _ in range(8):
+        started = time.perf_counter()
+        compiled(*inputs)
+        if device == "cuda":
+            torch.cuda.synchronize()
+        times.append((time.perf_counter() - started) * 1e3)
+    return {"median_ms": statistics.median(times[1:]), "fastest_ms": min(times), "first_ms": times[0], "calls": 8}
+
+
+def _show(compiled: Kernel, seconds: float, written: Path | None, timing: dict[str, Any] | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    provenance, resources = compiled.provenance, compiled.resources
+    table.add_row("kernel", f"{compiled.name} for {compiled.target} ({compiled.chip.title})")
+    table.add_row("route", f"{provenance.route}, {provenance.language} ({provenance.evidence})")
+    table.add_row("backend", ", ".join((provenance.backend, *provenance.extensions)))
+    for name, entry in compiled.config.items():
+        value = str(entry.requested)
+        if entry.effective != entry.requested:
+            value += f" -> {'does not apply' if entry.effective is None else entry.effective} ({entry.note})"
+        table.add_row(name, f"{value}  [dim]{entry.chosen_by}[/dim]")
+    for rejection in compiled.config.rejected:
+        table.add_row("[dim]not used[/dim]", f"[dim]{dict(rejection.tiles)}: {rejection.reason}[/dim]")
+    known = resources.actual or resources.predicted
+    label = "actual" if resources.actual else "predicted"
+    figures = [f"{space} {size:,} B" for space, size in known.memory_bytes.items()]
+    for name, unit in (("registers_per_thread", "registers/thread"), ("spill_store_bytes", "B spilled")):
+        value_of = getattr(known, name)
+        if value_of is not None:
+            figures.append(f"{value_of} {unit}")
+    table.add_row(label, ", ".join(figures) or "unknown")
+    table.add_row("compiled in", f"{seconds * 1e3:.0f} ms{' (cached)' if provenance.source_cached else ''}")
+    if provenance.toolchain:
+        table.add_row("toolchain", provenance.toolchain)
+    if written:
+        table.add_row("written", str(written))
+    if timing:
+        where = "simulated on the CPU" if compiled.simulated else compiled.target
+        table.add_row("run", f"{timing['median_ms']:.3f} ms median of {timing['calls'] - 1}, wall ({where})")
+    Console().print(table)

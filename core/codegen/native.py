@@ -1,0 +1,152 @@
+"""The TileLang-native lowering family: chips the stock wheel has a backend for.
+
+TileLang's own pass pipeline and device codegen produce the source, untouched. What is ours comes before (checks,
+legalisation) and after: the native compiler is called by the vendor's backend, and the host side, which TileLang also
+generates (argument unpacking, tensor-map descriptors, the launch), is kept as C source beside the device source, so
+that a kernel can be built later or elsewhere from text alone.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core import _tilelang
+from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Resources
+from core.errors import LaunchError, TileHALError, UnsupportedOp
+
+if TYPE_CHECKING:
+    from core.hardware import Chip
+    from core.program import Program
+    from core.runtime.launcher import Launcher
+
+#: Name of the attachment that holds the generated host source.
+HOST_SOURCE = "host.c"
+_FAST_MATH = "tl.enable_fast_math"
+
+
+def lower(
+    program: Program, chip: Chip, options: CompileOptions, *, language: str, tvm_target: Mapping[str, Any]
+) -> LoweredKernel:
+    """Lowers through TileLang's own backend for `tvm_target`.
+
+    Args:
+        language: of the generated device source (`cuda`).
+        tvm_target: TVM target configuration with the architecture pinned, e.g. `{"kind": "cuda", "arch": "sm_90a"}`.
+
+    Raises:
+        UnsupportedOp, ShapeMismatch, ResourceExceeded: TileLang refused the kernel; its reason is the message.
+    """
+    from core.compiler.messages import translate
+
+    pass_configs = dict(options.pass_configs)
+    if options.fast_math:
+        pass_configs.setdefault(_FAST_MATH, True)
+    try:
+        modules = _tilelang.lower_native(program.prim_func, tvm_target, pass_configs)
+    except TileHALError:
+        raise
+    except Exception as error:
+        raise translate(
+            error, fallback=UnsupportedOp, stage=f"lowering {program.name} for {chip.target}", location=program.location
+        ) from error
+    threads = max(f.threads[0] * f.threads[1] * f.threads[2] for f in modules.functions)
+    shared = [f.dynamic_shared_bytes for f in modules.functions]
+    dynamic = None if any(s is None for s in shared) else max(s for s in shared if s is not None)
+    memory = {} if dynamic is None else {"shared": dynamic}
+    predicted = program.footprint().resources(chip)
+    return LoweredKernel(
+        target=chip.target,
+        route="tilelang-native",
+        language=language,
+        source=modules.device_source,
+        entry_points=tuple(f.name for f in modules.functions),
+        signature=program.signature,
+        grid=tuple(f.grid for f in modules.functions),
+        block=tuple(f.threads for f in modules.functions),
+        resources=replace(predicted, memory_bytes=memory, dynamic_shared_bytes=dynamic, threads=threads),
+        attachments={HOST_SOURCE: modules.host_source.encode()},
+        metadata={
+            "functions": [asdict(f) for f in modules.functions],
+            "tvm_target": dict(tvm_target),
+            "effective": _effective(program, threads),
+        },
+    )
+
+
+def _effective(program: Program, threads: int) -> dict[str, Any]:
+    launches = program.view.launches
+    asked = [a[0] * a[1] * a[2] for a in (launch.threads for launch in launches) if a is not None]
+    if len(asked) == 1 and threads > asked[0]:
+        return {"threads": [threads, f"warp specialisation adds {threads - asked[0]} producer threads"]}
+    if not asked:
+        return {"threads": [threads, "the kernel gave no thread count; TileLang's default"]}
+    return {}
+
+
+def host_compile_command(compiler: Sequence[str], source: Path, library: Path) -> list[str]:
+    """The command that compiles the host source into the library the launcher loads."""
+    includes = [f"-I{path}" for path in _tilelang.host_include_paths()]
+    return [*compiler, "-shared", "-fPIC", "-O2", "-w", *includes, "-o", str(library), str(source)]
+
+
+def launcher(built: BuiltKernel, *, binary_format: str, loader: str) -> Launcher:
+    """Loads a built kernel whose files have the roles `library` (host) and `binary` (device image).
+
+    Args:
+        binary_format: of the device image: `cubin` or `fatbin`.
+        loader: TVM runtime module kind: `cuda`.
+
+    The launcher runs on torch's current stream of the tensors' device, which TVM-FFI asks for at each call.
+    """
+    functions = [_function(data) for data in built.lowered.metadata["functions"]]
+    metadata = _tilelang.runtime_metadata(functions)
+    entry = _tilelang.load_native(built.path("library"), built.path("binary"), binary_format, metadata, loader)
+    return NativeLauncher(entry, built.lowered.signature.name)
+
+
+class NativeLauncher:
+    """Calls the generated host function; symbolic dimensions are read from the tensors by the host code itself."""
+
+    __slots__ = ("_entry", "_name")
+
+    def __init__(self, entry: Any, name: str) -> None:
+        self._entry = entry
+        self._name = name
+
+    def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
+        if stream is None:
+            self._entry(*arguments)
+            return
+        import torch
+
+        device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), None)
+        if device is None:
+            raise LaunchError(f"{self._name} has no tensor argument, so a stream cannot be chosen for it")
+        with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device)):
+            self._entry(*arguments)
+
+
+def _function(data: Mapping[str, Any]) -> _tilelang.DeviceFunction:
+    fields = dict(data)
+    for name in ("argument_types", "tensor_maps", "launch_tags", "grid", "threads"):
+        fields[name] = tuple(fields[name])
+    return _tilelang.DeviceFunction(**fields)
+
+
+def dump_functions(lowered: LoweredKernel) -> str:
+    """The device functions of a lowered kernel as JSON, for exported artifacts."""
+    return json.dumps(lowered.metadata["functions"])
+
+
+def with_build_figures(lowered: LoweredKernel, figures: Mapping[str, int | None]) -> Resources:
+    """Resource figures after building: the native compiler's own over what was predicted."""
+    known = {name: value for name, value in figures.items() if value is not None}
+    resources = replace(lowered.resources, **known)  # type: ignore[arg-type]  # names are checked by dataclass replace
+    static, dynamic = resources.static_shared_bytes, resources.dynamic_shared_bytes
+    if static is not None and dynamic is not None:
+        resources = replace(resources, memory_bytes={**resources.memory_bytes, "shared": static + dynamic})
+    return resources

@@ -230,7 +230,7 @@ class Math(Expr):
 
 @dataclass(frozen=True, slots=True)
 class AtomicExpr(Expr):
-    """An atomic read-modify-write that yields the old value. `kind`: add, max, min, load."""
+    """An atomic read-modify-write that yields the old value. `kind`: add, max, min, or, load."""
 
     kind: str
     target: Load
@@ -410,7 +410,11 @@ class ReducerFinalize(Stmt):
 
 @dataclass(frozen=True, slots=True)
 class AtomicTile(Stmt):
-    """Element-wise atomic `kind` (add, max, min) of the region `value` into `dst`; elements out of range skipped."""
+    """Element-wise atomic `kind` (add, max, min) of the region or scalar `value` into `dst`.
+
+    Walks like `Copy`. An element outside on either side (`guard` for dst's dimensions, `value_guard` for those of
+    `value`) is skipped. `value` may have another dtype than dst: each element is converted.
+    """
 
     kind: str
     value: Region | Expr
@@ -419,12 +423,13 @@ class AtomicTile(Stmt):
     value_dims: tuple[int, ...]
     dst_dims: tuple[int, ...]
     guard: tuple[int, ...] = ()
+    value_guard: tuple[int, ...] = ()
     order: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class AtomicElement(Stmt):
-    """Atomic `kind` (add, max, min, store) of a scalar into one element; skipped when a guarded index is outside."""
+    """Atomic `kind` (add, max, min, or, store) of a scalar into one element; skipped when a guarded index is out."""
 
     kind: str
     target: Load

@@ -1,25 +1,64 @@
-"""Walking the tile-level view."""
+"""Walking the tile-level view: sub-statements, the expressions of a statement, sub-expressions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields
 
-from core.program.nodes import For, If, Launch, Parallel, Stmt, View, While
+from core.program.nodes import Expr, For, If, Launch, Parallel, Region, Stmt, View, While
+
+#: Fields of a statement that hold nested statements.
+_BODIES = frozenset({"body", "then", "otherwise"})
 
 
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements directly inside a statement, in source order."""
     if isinstance(stmt, If):
         return stmt.then + stmt.otherwise
-    if isinstance(stmt, (For, While, Parallel, Launch)):
+    if isinstance(stmt, For | While | Parallel | Launch):
         return stmt.body
     return ()
 
 
-def statements(root: View | Stmt) -> Iterator[Stmt]:
+def statements(root: View | Stmt | tuple[Stmt, ...]) -> Iterator[Stmt]:
     """Every statement under `root`, outer before inner, in source order; `root` itself when it is a statement."""
-    pending: list[Stmt] = list(reversed(root.body)) if isinstance(root, View) else [root]
+    body = root.body if isinstance(root, View) else (root,) if isinstance(root, Stmt) else root
+    pending: list[Stmt] = list(reversed(body))
     while pending:
         stmt = pending.pop()
         yield stmt
         pending.extend(reversed(children(stmt)))
+
+
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """Every expression of a statement itself and their sub-expressions; nested statements are left out."""
+    for field in fields(stmt):
+        if field.name not in _BODIES:
+            yield from _inside(getattr(stmt, field.name))
+
+
+def subexpressions(expr: Expr) -> Iterator[Expr]:
+    """`expr` and everything inside it."""
+    yield expr
+    for field in fields(expr):
+        yield from _inside(getattr(expr, field.name))
+
+
+def regions(stmt: Stmt) -> Iterator[Region]:
+    """The regions a statement names."""
+    for field in fields(stmt):
+        value = getattr(stmt, field.name)
+        if isinstance(value, Region):
+            yield value
+
+
+def _inside(value: object) -> Iterator[Expr]:
+    if isinstance(value, Expr):
+        yield from subexpressions(value)
+    elif isinstance(value, Region):
+        yield from _inside(value.mins)
+        yield from _inside(value.extents)
+    elif isinstance(value, tuple):
+        for item in value:
+            if isinstance(item, Expr | Region | tuple):
+                yield from _inside(item)

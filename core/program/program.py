@@ -1,0 +1,147 @@
+"""`Program`: a PrimFunc and everything derived from it, each made when first asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+from core.errors import KernelError, Location
+from core.program.expressions import constant_int, to_python
+from core.program.nodes import Buffer, Expr, View
+from core.runtime.signature import ScalarArgument, Signature, TensorArgument
+
+
+class Program:
+    """A TileLang kernel as it was traced, with its tile-level view.
+
+    Args:
+        prim_func: `tvm.tirx.PrimFunc`, before any lowering.
+        out_idx: positions of the parameters that are outputs, negative from the end; None takes the kernel's own
+            (`tilelang_out_idx`, which eager kernels carry) or none.
+        name: name of the program; the function's own by default.
+
+    Raises:
+        KernelError: an output position that is no tensor parameter, or given twice.
+    """
+
+    def __init__(self, prim_func: Any, out_idx: Sequence[int] | int | None = None, name: str | None = None) -> None:
+        self.prim_func = prim_func
+        attrs = prim_func.attrs
+        self.name = name or (str(attrs["global_symbol"]) if attrs and "global_symbol" in attrs else "main")
+        self.outputs = self._outputs(out_idx)
+
+    def _outputs(self, out_idx: Sequence[int] | int | None) -> tuple[int, ...]:
+        """Non-negative positions of the outputs in the order they are returned."""
+        attrs = self.prim_func.attrs
+        if out_idx is None and attrs and "tilelang_out_idx" in attrs:
+            own = attrs["tilelang_out_idx"]
+            out_idx = [int(position) for position in own] if hasattr(own, "__iter__") else int(own)
+        if out_idx is None:
+            return ()
+        params = self.prim_func.params
+        positions: list[int] = []
+        for given in [out_idx] if isinstance(out_idx, int) else out_idx:
+            position = int(given) + len(params) if given < 0 else int(given)
+            if not 0 <= position < len(params) or params[position] not in self.prim_func.buffer_map:
+                raise KernelError(
+                    f"output position {given} is no tensor parameter of {self.name}, which has {len(params)} parameters",
+                    hint="out_idx counts the parameters of the kernel from 0, or from the end when negative",
+                    location=self.location,
+                )
+            if position in positions:
+                raise KernelError(f"output position {given} is given twice", location=self.location)
+            positions.append(position)
+        return tuple(positions)
+
+    @cached_property
+    def location(self) -> Location | None:
+        """The line of the kernel function."""
+        from core.program.tir.spans import function_location
+
+        return function_location(self.prim_func)
+
+    @cached_property
+    def parameter_locations(self) -> tuple[Location | None, ...]:
+        """The line that declares each parameter, in order; the function's line for scalars."""
+        from core.program.tir.spans import buffer_location
+
+        function = self.prim_func
+        return tuple(
+            (buffer_location(function.buffer_map[param]) if param in function.buffer_map else None) or self.location
+            for param in function.params
+        )
+
+    @cached_property
+    def view(self) -> View:
+        """The tile-level view (docs/program.md), statically checked.
+
+        Raises:
+            ShapeMismatch: regions that do not fit their buffers or each other (user's line).
+            UnsupportedOp: statements outside every `T.Kernel`.
+        """
+        from core.program.check import check
+        from core.program.tir.launches import build_view
+
+        view = build_view(self.prim_func, self.name, self.outputs)
+        check(view)
+        return view
+
+    @cached_property
+    def signature(self) -> Signature:
+        """The calling convention: parameters in order, symbolic dimensions, outputs."""
+        view = self.view
+        arguments: list[TensorArgument | ScalarArgument] = []
+        for parameter in view.parameters:
+            if parameter.buffer is None:
+                assert parameter.scalar is not None
+                arguments.append(ScalarArgument(parameter.name, parameter.scalar.dtype))
+                continue
+            buffer = parameter.buffer
+            arguments.append(
+                TensorArgument(
+                    name=parameter.name,
+                    dtype=buffer.dtype,
+                    shape=self._dimensions(buffer, buffer.shape),
+                    strides=None if buffer.is_packed else self._dimensions(buffer, buffer.strides),
+                    is_output=parameter.is_output,
+                    reads=parameter.reads,
+                    writes=parameter.writes,
+                )
+            )
+        return Signature(self.name, tuple(arguments), tuple(symbol.name for symbol in view.symbols), self.outputs)
+
+    def _dimensions(self, buffer: Buffer, exprs: tuple[Expr, ...]) -> tuple[int | str, ...]:
+        dimensions: list[int | str] = []
+        for expr in exprs:
+            value = constant_int(expr)
+            try:
+                dimensions.append(to_python(expr) if value is None else value)
+            except ValueError as error:
+                raise KernelError(
+                    f"a dimension of {buffer.name} is not an integer expression over symbols and scalar parameters",
+                    hint="use T.dynamic sizes and integer arithmetic in tensor shapes",
+                    location=buffer.location,
+                ) from error
+        return tuple(dimensions)
+
+    def fingerprint(self) -> str:
+        """Identifies the kernel's meaning and schedule across processes: 64 hexadecimal digits.
+
+        Of the structural hash (sensitive to annotations, layouts and call attributes, not to names or lines), the
+        script with its metadata (the same to the last constant, in case two hashes collide) and the outputs.
+        """
+        import tilelang  # noqa: F401  # before tvm_ffi: the one it ships must load
+        import tvm_ffi
+
+        digest = hashlib.sha256()
+        for part in (
+            str(tvm_ffi.structural_hash(self.prim_func)),
+            self.prim_func.script(show_meta=True),
+            str(self.outputs),
+            self.name,
+        ):
+            digest.update(part.encode())
+            digest.update(b"\0")
+        return digest.hexdigest()

@@ -1,0 +1,348 @@
+"""TIR statements inside a launch to view statements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import Any
+
+from core.program import expressions as view
+from core.program.nodes import (
+    Assert,
+    AtomicElement,
+    Break,
+    Continue,
+    For,
+    If,
+    Let,
+    LoopKind,
+    OpaqueStmt,
+    Parallel,
+    Print,
+    Stmt,
+    Store,
+    Sync,
+    ThreadReturn,
+    Var,
+    VarKind,
+    While,
+)
+from core.program.tir import blocks, guards, spans
+from core.program.tir.context import Context
+from core.program.tir.expressions import convert, convert_all
+from core.program.tir.intrinsics import convert_call_name
+from core.program.tir.pointers import pointed_load
+from core.program.tir.tileops import annotations_of, as_bool, convert_tile_operator
+
+_SERIAL, _PARALLEL, _VECTORIZED, _UNROLLED, _THREAD_BINDING = range(5)
+_LOOP_KINDS = {_SERIAL: LoopKind.SERIAL, _VECTORIZED: LoopKind.VECTORIZED, _UNROLLED: LoopKind.UNROLLED}
+
+
+def convert_body(context: Context, stmt: Any) -> tuple[Stmt, ...]:
+    """A statement or sequence as a tuple of statements, in order."""
+    out: list[Stmt] = []
+    with ExitStack() as assumptions:
+        _append(context, stmt, out, assumptions)
+    return tuple(out)
+
+
+def _append(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack) -> None:
+    kind = type(stmt).__name__
+    if kind == "SeqStmt":
+        seq = list(stmt.seq)
+        for item, location in zip(seq, spans.sequence_locations(seq, context.location), strict=True):
+            with context.at(location):
+                _append_located(context, item, out, assumptions)
+        return
+    with context.at(spans.sequence_locations([stmt], context.location)[0]):
+        _append_located(context, stmt, out, assumptions)
+
+
+def _append_located(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack) -> None:
+    kind = type(stmt).__name__
+    if kind == "SeqStmt":
+        _append(context, stmt, out, assumptions)
+        return
+    converter = _CONVERTERS.get(kind)
+    if converter is None:
+        out.append(context.opaque_stmt(kind, str(stmt)))
+        return
+    converter(context, stmt, out, assumptions)
+
+
+# -- bindings and stores ---------------------------------------------------------------------------------------------
+
+
+def _bind(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack) -> None:
+    value = stmt.value
+    if type(value).__name__ == "Call" and convert_call_name(value) == "tl.launch_thread_idx":
+        blocks.bind_thread(context, stmt.var, int(value.args[0]))
+        return
+    if blocks.waits_for_loop(context, value):
+        context.pending.append((stmt.var, value, context.location))
+        return
+    out.append(make_let(context, stmt.var, value))
+
+
+def make_let(context: Context, variable: Any, value: Any) -> Let:
+    """Binds a variable to a value, and tells the prover when the value cannot change."""
+    converted = convert(context, value)
+    context.prover.bind_value(variable, value)
+    return Let(context.declare(variable, VarKind.LET), converted, location=context.location)
+
+
+def _store(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack) -> None:
+    lanes = _lanes(stmt)
+    if lanes == 1:
+        out.append(_store_element(context, stmt))
+        return
+    if context.lane is not None:
+        out.append(context.opaque_stmt("BufferStore", str(stmt)))
+        return
+    from tilelang import tvm
+
+    # A slice assignment: one iteration per lane.
+    lane = tvm.tirx.Var("lane", "int32")
+    context.prover.bind_range(lane, 0, lanes)
+    variable = context.declare(lane, VarKind.PARALLEL)
+    context.lane = lane
+    try:
+        body = (_store_element(context, stmt),)
+    finally:
+        context.lane = None
+    out.append(Parallel((variable,), (view.constant(lanes),), body, location=context.location))
+
+
+def _lanes(stmt: Any) -> int:
+    for index in stmt.indices:
+        kind = type(index).__name__
+        if kind in ("Ramp", "Broadcast"):
+            return int(index.lanes)
+    return 1
+
+
+def _store_element(context: Context, stmt: Any) -> Stmt:
+    if stmt.predicate is not None:
+        return context.opaque_stmt("BufferStore", str(stmt))
+    buffer = context.buffer(stmt.buffer)
+    access = guards.element_access(context, stmt.buffer, stmt.indices)
+    value = view.cast(convert(context, stmt.value), buffer.dtype)
+    return Store(buffer, access.indices, value, access.guard, location=context.location)
+
+
+# -- loops and branches ----------------------------------------------------------------------------------------------
+
+
+def _for(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack) -> None:
+    kind = int(stmt.kind)
+    if kind == _THREAD_BINDING:
+        blocks.bind_thread_loop(context, stmt)
+        _append(context, stmt.body, out, assumptions)
+        return
+    if stmt.step is not None and context.prover.constant(stmt.step) != 1:
+        out.append(context.opaque_stmt("For", str(stmt)))
+        return
+    if kind == _PARALLEL:
+        out.append(_parallel(context, stmt))
+        return
+    annotations = annotations_of(stmt.annotations)
+    stages = annotations.pop("num_stages", 0)
+    start, extent = convert(context, stmt.min), convert(context, stmt.extent)
+    context.prover.bind_range(stmt.loop_var, stmt.min, stmt.extent)
+    variable = context.declare(stmt.loop_var, VarKind.LOOP, "i")
+    location = context.location
+    body = _loop_body(context, stmt.body)
+    pipelined = stages or "tl_pipeline_order" in annotations
+    out.append(
+        For(
+            kind=LoopKind.PIPELINED if pipelined else _LOOP_KINDS[kind],
+            var=variable,
+            start=start,
+            extent=extent,
+            body=body,
+            num_stages=int(stages),
+            annotations=annotations,
+            location=location,
+        )
+    )
+
+
+def _loop_body(context: Context, body: Any) -> tuple[Stmt, ...]:
+    """The body of a loop, opened by the bindings that waited for its variable."""
+    ready = [item for item in context.pending if not blocks.waits_for_loop(context, item[1])]
+    context.pending = [item for item in context.pending if item not in ready]
+    lets: list[Stmt] = []
+    while ready:
+        for item in list(ready):
+            variable, value, location = item
+            with context.at(location):
+                lets.append(make_let(context, variable, value))
+            ready.remove(item)
+        again = [item for item in context.pending if not blocks.waits_for_loop(context, item[1])]
+        context.pending = [item for item in context.pending if item not in again]
+        ready = again
+    return (*lets, *convert_body(context, body))
+
+
+def _parallel(context: Context, stmt: Any) -> Stmt:
+    location = context.location
+    annotations = annotations_of(stmt.annotations)
+    variables: list[Var] = []
+    extents = []
+    starts: list[Stmt] = []
+    loop = stmt
+    while True:
+        extents.append(convert(context, loop.extent))
+        context.prover.bind_range(loop.loop_var, loop.min, loop.extent)
+        if context.prover.constant(loop.min) == 0:
+            variables.append(context.declare(loop.loop_var, VarKind.PARALLEL, "i"))
+        else:
+            counter = Var(str(loop.loop_var.dtype), context.names.unique(loop.loop_var.name, "i"), VarKind.PARALLEL)
+            variables.append(counter)
+            start = view.add(convert(context, loop.min), counter)
+            starts.append(Let(context.declare(loop.loop_var, VarKind.LET, "i"), start, location=location))
+        inner = loop.body
+        if type(inner).__name__ != "For" or int(inner.kind) != _PARALLEL or inner.annotations:
+            break
+        if blocks.mentions(inner.extent, context, variables) or blocks.mentions(inner.min, context, variables):
+            break
+        loop = inner
+    body = (*starts, *_loop_body(context, loop.body))
+    return Parallel(tuple(variables), tuple(extents), body, annotations, location=location)
+
+
+def _while(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack) -> None:
+    condition = as_bool(convert(context, stmt.condition))
+    with context.assuming(stmt.condition):
+        body = convert_body(context, stmt.body)
+    out.append(While(condition, body, location=context.location))
+
+
+def _if(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack) -> None:
+    if stmt.else_case is None and blocks.is_print_by_one_thread(context, stmt):
+        _append(context, stmt.then_case, out, assumptions)
+        return
+    condition = as_bool(convert(context, stmt.condition))
+    with context.assuming(stmt.condition):
+        then = convert_body(context, stmt.then_case)
+    otherwise: tuple[Stmt, ...] = ()
+    if stmt.else_case is not None:
+        with context.assuming(stmt.condition, negated=True):
+            otherwise = convert_body(context, stmt.else_case)
+    out.append(If(condition, then, otherwise, location=context.location))
+
+
+# -- blocks, attributes, assertions ----------------------------------------------------------------------------------
+
+
+def _block(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack) -> None:
+    block = stmt.block
+    if block.iter_vars or block.match_buffers or block.init is not None:
+        out.append(context.opaque_stmt("SBlock", str(stmt)))
+        return
+    blocks.enter_block(context, block)
+    _append(context, block.body, out, assumptions)
+
+
+def _attribute(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack) -> None:
+    key = str(stmt.attr_key)
+    if key in blocks.SCHEDULING_ATTRIBUTES:
+        context.current_launch.annotations[blocks.SCHEDULING_ATTRIBUTES[key]] = str(stmt.value)
+    else:
+        out.append(context.opaque_stmt(f"AttrStmt {key}", str(stmt.value)))
+    _append(context, stmt.body, out, assumptions)
+
+
+def _assert(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack) -> None:
+    message = " ".join(str(getattr(part, "value", part)) for part in stmt.message_parts)
+    in_launch = context.launch is not None
+    out.append(Assert(as_bool(convert(context, stmt.condition)), message, in_launch, location=context.location))
+    context.prover.assume(assumptions, stmt.condition)
+
+
+# -- calls made for their effect -------------------------------------------------------------------------------------
+
+_BARRIERS = frozenset({"tirx.tvm_storage_sync", "tl.sync_warp", "tirx.ptx_commit_group", "tirx.ptx_wait_group"})
+_NOTHING = frozenset({"tl.set_max_nreg", "tl.no_set_max_nreg", "tl.annotate_producer_reg_dealloc"})
+
+
+def _evaluate(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack) -> None:
+    call = stmt.value
+    if type(call).__name__ != "Call":
+        if type(call).__name__ not in ("IntImm", "FloatImm", "StringImm", "Var"):
+            out.append(context.opaque_stmt("Evaluate", str(call)))
+        return
+    name = convert_call_name(call)
+    location = context.location
+    if name in _BARRIERS:
+        out.append(Sync(location=location))
+    elif name in ("tirx.break_loop", "tl.loop_break"):
+        out.append(Break(location=location))
+    elif name == "tirx.continue_loop":
+        out.append(Continue(location=location))
+    elif name == "tirx.thread_return":
+        out.append(ThreadReturn(location=location))
+    elif name == "tirx.assume":
+        context.prover.assume(assumptions, call.args[0])
+    elif name in _NOTHING:
+        pass
+    elif name in ("tl.device_assert", "tl.device_assert_with_msg"):
+        message = str(call.args[1].value) if len(call.args) > 1 else ""
+        out.append(Assert(as_bool(convert(context, call.args[0])), message, True, location=location))
+    elif name == "tirx.call_extern":
+        out.append(_extern(context, call))
+    elif name in _ATOMICS:
+        out.append(_atomic_element(context, call, *_ATOMICS[name]))
+    else:
+        tile = convert_tile_operator(context, call)
+        out.append(tile if tile is not None else context.opaque_stmt(name, str(call)))
+
+
+def _extern(context: Context, call: Any) -> Stmt:
+    """`T.print` arrives as calls of debug functions; any other external function is opaque."""
+    args = [str(arg.value) if type(arg).__name__ == "StringImm" else arg for arg in call.args]
+    match args:
+        case ["debug_print_msg", str(message), *_]:
+            return Print(message, location=context.location)
+        case ["debug_print_var", str(message), value]:
+            return Print(message, (convert(context, value),), location=context.location)
+        case ["debug_print_buffer_value", str(message), str(buffer), index, value]:
+            values = convert_all(context, [index, value])
+            return Print(f"{message} {buffer}", values, location=context.location)
+    return context.opaque_stmt(f"call_extern {args[0]}", str(call))
+
+
+#: Atomic calls made for their effect: kind and number of elements.
+_ATOMICS = {
+    "tl.atomic_add_elem_op": ("add", 1),
+    "tl.atomic_addx2_elem_op": ("add", 2),
+    "tl.atomic_addx4_elem_op": ("add", 4),
+    "tl.atomic_max_elem_op": ("max", 1),
+    "tl.atomic_min_elem_op": ("min", 1),
+    "tl.atomic_or_elem_op": ("or", 1),
+    "tl.atomic_store_elem_op": ("store", 1),
+}
+
+
+def _atomic_element(context: Context, call: Any, kind: str, lanes: int) -> Stmt:
+    target = pointed_load(context, call.args[0])
+    if target is None or lanes > 1:
+        return context.opaque_stmt(call.op.name, str(call))
+    value = view.cast(convert(context, call.args[1]), target.dtype)
+    order = context.prover.constant(call.args[2]) if len(call.args) > 2 else 0
+    return AtomicElement(kind, target, value, order or 0, location=context.location)
+
+
+_CONVERTERS: dict[str, Callable[[Context, Any, list[Stmt], ExitStack], None]] = {
+    "Bind": _bind,
+    "BufferStore": _store,
+    "For": _for,
+    "While": _while,
+    "IfThenElse": _if,
+    "SBlockRealize": _block,
+    "AttrStmt": _attribute,
+    "AssertStmt": _assert,
+    "Evaluate": _evaluate,
+}
+
+__all__ = ["OpaqueStmt", "convert_body", "make_let"]

@@ -31,7 +31,7 @@ types: venv
 	$(BIN)/mypy
 
 imports: venv
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-logo
 
 docs: venv  ## build the documentation into build/docs; a warning is an error
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/docs

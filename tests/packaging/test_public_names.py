@@ -21,6 +21,8 @@ PUBLIC_MODULES = {
     "core.program",
     "core.runtime",
     "core.tiling",
+    # Each lowering family is a package of its own.
+    *(f"core.codegen.{family.parent.name}" for family in (ROOT / "core" / "codegen").glob("*/__init__.py")),
 }
 
 

@@ -1,0 +1,75 @@
+"""`make demo`, `python -m demo`: compile three kernels for every target, run them here, compare with torch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from itertools import product
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m demo", description=__doc__)
+    parser.add_argument("--target", action="append", help="a target to compile for; may be repeated")
+    parser.add_argument("--all", action="store_true", help="every chip, instead of one per vendor")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Returns 0 when everything compiled, ran where it could, and agreed with torch."""
+    given = options()
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with progress:
+        task = progress.add_task("loading torch and tilelang", total=None)
+        # Here, so that the bar is up while they load.
+        import core
+        from core.target import resolve
+        from demo.cases import cases
+        from demo.measure import measure
+
+        known = {info.target: info for info in core.targets()}
+        compiles = [info for info in known.values() if info.compile]
+        if given.target:
+            chosen = [resolve(target).chip.target for target in given.target]
+        elif given.all:
+            chosen = [info.target for info in compiles]
+        else:
+            # The chip that is here, else the vendor's default.
+            vendors = dict.fromkeys(info.target.partition(":")[0] for info in compiles)
+            chosen = [resolve(vendor).chip.target for vendor in vendors]
+        jobs = list(product(cases(), chosen))
+        progress.update(task, total=len(jobs))
+        rows = []
+        for case, target in jobs:
+            progress.update(task, description=f"{case.name} for {target}")
+            rows.append(measure(case, target, runs_here=target in known and bool(known[target].run)))
+            progress.advance(task)
+    from demo.table import summary, table
+
+    vendors = {info.target.partition(":")[0] for info in compiles}
+    described = sorted({info.target.partition(":")[0] for info in known.values()} - vendors)
+    if given.json:
+        print(json.dumps({"rows": [row.to_json() for row in rows], "described": described}, indent=2))
+    else:
+        console = Console()
+        # Piped output has no width of its own, and 80 columns fold every cell.
+        console = console if console.is_terminal else Console(width=120)
+        console.print(table(rows))
+        console.print(summary(rows, described), markup=False, highlight=False)
+    # Asked for everything, a demo that ran nothing has shown nothing.
+    ran = bool(given.target) or any(row.error is not None for row in rows)
+    return 0 if ran and all(row.passed for row in rows) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,68 @@
+"""What the demo computes: each kernel's shape, fresh random input, and what torch says the answer is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from demo import kernels
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One kernel at one shape.
+
+    Attributes:
+        factory: the `core.kernel` factory.
+        arguments: its shape arguments.
+        inputs: makes the call's fp16 inputs from a generator, on the CPU.
+        reference: the result in float32, computed by torch from the same inputs.
+    """
+
+    name: str
+    factory: Any
+    arguments: tuple[int, ...]
+    inputs: Callable[[torch.Generator], Tensors]
+    reference: Callable[..., torch.Tensor]
+
+    @property
+    def shape(self) -> str:
+        return "×".join(map(str, self.arguments))
+
+
+def _normal(generator: torch.Generator, *shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=generator).half()
+
+
+def cases() -> list[Case]:
+    """GEMM, row softmax and layernorm, fp16 in and out, float32 inside."""
+    m, n, k = 1024, 1024, 1024
+    rows, columns = 4096, 4096
+    return [
+        Case(
+            "gemm",
+            kernels.matmul,
+            (m, n, k),
+            lambda g: (_normal(g, m, k), _normal(g, k, n)),
+            lambda a, b: a.float() @ b.float(),
+        ),
+        Case(
+            "softmax",
+            kernels.softmax,
+            (rows, columns),
+            lambda g: (_normal(g, rows, columns),),
+            lambda x: torch.softmax(x.float(), dim=1),
+        ),
+        Case(
+            "layernorm",
+            kernels.layernorm,
+            (rows, columns),
+            lambda g: (_normal(g, rows, columns), _normal(g, columns), _normal(g, columns)),
+            lambda x, g, b: torch.nn.functional.layer_norm(x.float(), (columns,), g.float(), b.float()),
+        ),
+    ]

@@ -1,0 +1,74 @@
+"""The demo's rows as a table for people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from demo.measure import TOLERANCE, Row
+
+
+def table(rows: list[Row]) -> Table:
+    """One line per kernel and target."""
+    made = Table(title="One source per kernel, every target that can compile", title_justify="left")
+    for name in ("kernel", "target", "lowering route", "tile parameters", "predicted resources"):
+        made.add_column(name, overflow="fold")
+    for name in ("largest error", "time"):
+        made.add_column(name, justify="right", overflow="fold")
+    kernel = ""
+    for row in rows:
+        if kernel and kernel != row.kernel:
+            made.add_section()
+        label = f"{row.kernel}\n[dim]{row.shape}[/dim]" if kernel != row.kernel else ""
+        kernel = row.kernel
+        made.add_row(label, row.target, row.route, _tiles(row), _resources(row.resources), _error(row), _time(row))
+    return made
+
+
+def _tiles(row: Row) -> str:
+    return ", ".join(f"{name}={value}" for name, value in row.tiles.items())
+
+
+def _resources(resources: dict[str, Any]) -> str:
+    parts = [f"{name} {_bytes(value)}" for name, value in resources.get("memory_bytes", {}).items() if value]
+    if "threads" in resources:
+        parts.append(f"{resources['threads']} threads")
+    if "flops" in resources:
+        parts.append(f"{resources['flops'] / 1e9:.3g} GFLOP")
+    moved = resources.get("bytes_read", 0) + resources.get("bytes_written", 0)
+    if moved:
+        parts.append(f"{moved / 1e6:.3g} MB moved")
+    return ", ".join(parts)
+
+
+def _bytes(count: int) -> str:
+    return f"{count / 1024:g} KiB" if count >= 1024 else f"{count} B"
+
+
+def _error(row: Row) -> str:
+    if row.failure:
+        return "[red]failed[/red]"
+    if row.error is None:
+        return "[dim]not run[/dim]"
+    return f"{'[green]' if row.passed else '[red]'}{row.error:.1e}{'[/green]' if row.passed else '[/red]'}"
+
+
+def _time(row: Row) -> str:
+    if row.run_s is not None:
+        return f"{row.run_s * 1e3:.3g} ms"
+    return "" if row.failure else f"[dim]{row.evidence}[/dim]"
+
+
+def summary(rows: list[Row], described: list[str]) -> str:
+    """What the table shows, in words; `described` are vendors that cannot compile yet."""
+    ran = [row for row in rows if row.error is not None]
+    good = sum(row.passed for row in ran)
+    lines = [
+        f"{len(rows)} compiled or tried, {len(ran)} run here and compared with torch in float32:"
+        f" {good} of {len(ran)} within {TOLERANCE:g} of the largest value."
+    ]
+    if described:
+        lines.append(f"Described, and compiled for by nobody yet: {', '.join(described)}.")
+    lines += [f"{row.kernel} for {row.target}: {row.failure}" for row in rows if row.failure]
+    return "\n".join(lines)

@@ -40,13 +40,15 @@ def lower(
     Raises:
         UnsupportedOp, ShapeMismatch, ResourceExceeded: TileLang refused the kernel; its reason is the message.
     """
+    from core.codegen.tir import legalise
     from core.compiler.messages import translate
 
-    pass_configs = dict(options.pass_configs)
+    legal = legalise(program, chip, options)
+    pass_configs = {**legal.pass_configs, **options.pass_configs}
     if options.fast_math:
         pass_configs.setdefault(_FAST_MATH, True)
     try:
-        modules = _tilelang.lower_native(program.prim_func, tvm_target, pass_configs)
+        modules = _tilelang.lower_native(legal.prim_func, tvm_target, pass_configs)
     except TileHALError:
         raise
     except Exception as error:
@@ -68,11 +70,13 @@ def lower(
         grid=tuple(f.grid for f in modules.functions),
         block=tuple(f.threads for f in modules.functions),
         resources=replace(predicted, memory_bytes=memory, dynamic_shared_bytes=dynamic, threads=threads),
+        rewrites=tuple(legal.rewrites),
         attachments={HOST_SOURCE: modules.host_source.encode()},
         metadata={
             "functions": [asdict(f) for f in modules.functions],
             "tvm_target": dict(tvm_target),
             "effective": _effective(program, threads),
+            "relaxations": legal.relaxations,
         },
     )
 

@@ -1,0 +1,10 @@
+"""Rewrites of a kernel's TIR for the families that hand it to TileLang's own pass pipeline.
+
+`docs/program.md` says what each form means. Where the stock lowering of a form silently does something else, the kernel
+is rewritten here so that the meaning holds, or refused with the user's line. Each rewrite is listed in
+`kernel.provenance.rewrites`.
+"""
+
+from core.codegen.tir.legalise import Legalised, legalise
+
+__all__ = ["Legalised", "legalise"]

@@ -102,7 +102,7 @@ class Manager:
         selected = [entry for entry in self.selected_entries() if entry.vendor == vendor]
         owners = tuple(entry for entry in selected if entry.role == "owner")
         if not owners:
-            raise self._unknown_vendor(vendor)
+            raise self.unknown_vendor(vendor)
         if len(owners) > 1:
             error = _two_owners(vendor, owners)
             self._failures.setdefault(owners, Failure(vendor, owners, error))
@@ -131,7 +131,8 @@ class Manager:
             finally:
                 self._loading.discard(entry)
 
-    def _unknown_vendor(self, vendor: str) -> TileHALError:
+    def unknown_vendor(self, vendor: str) -> TileHALError:
+        """The error for a vendor that no selected package owns. Imports nothing."""
         vendors = self.vendors()
         near = difflib.get_close_matches(vendor, vendors, n=3)
         if vendor in self.left_out_vendors():

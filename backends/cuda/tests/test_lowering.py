@@ -1,0 +1,178 @@
+"""CUDA without a device: source for any chip on any machine, and what it must contain."""
+
+import shutil
+from typing import Any
+
+import pytest
+import tilelang
+import tilelang.language as T
+
+import core
+
+HAS_NVCC = shutil.which("nvcc") is not None
+
+
+def gemm(M: int, N: int, K: int, dtype: str = "float16", bm: int = 128, bn: int = 128, bk: int = 64, threads: int = 256):
+    @T.prim_func
+    def main(A: T.Tensor((M, K), dtype), B: T.Tensor((K, N), dtype), C: T.Tensor((M, N), "float32")):
+        with T.Kernel(T.ceildiv(N, bn), T.ceildiv(M, bm), threads=threads) as (bx, by):
+            a = T.alloc_shared((bm, bk), dtype)
+            b = T.alloc_shared((bk, bn), dtype)
+            c = T.alloc_fragment((bm, bn), "float32")
+            T.clear(c)
+            for k in T.Pipelined(T.ceildiv(K, bk), num_stages=2):
+                T.copy(A[by * bm, k * bk], a)
+                T.copy(B[k * bk, bx * bn], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * bm, bx * bn])
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
+def softmax(M: int, N: int, block_M: int = 1, dtype: str = "float16"):
+    @T.prim_func
+    def main(X: T.Tensor((M, N), dtype), Y: T.Tensor((M, N), dtype)):
+        with T.Kernel(T.ceildiv(M, block_M), threads=128) as bx:
+            x = T.alloc_fragment((block_M, N), "float32")
+            m = T.alloc_fragment((block_M,), "float32")
+            s = T.alloc_fragment((block_M,), "float32")
+            T.copy(X[bx * block_M, 0], x)
+            T.reduce_max(x, m, dim=1)
+            for i, j in T.Parallel(block_M, N):
+                x[i, j] = T.exp(x[i, j] - m[i])
+            T.reduce_sum(x, s, dim=1)
+            for i, j in T.Parallel(block_M, N):
+                x[i, j] = x[i, j] / s[i]
+            T.copy(x, Y[bx * block_M, 0])
+
+    return main
+
+
+def source(kernel: Any, *args: Any, target: str, **options: Any) -> str:
+    return core.compile(kernel, *args, target=target, build=False, **options).get_kernel_source()
+
+
+def test_hopper_uses_warpgroup_instructions_and_bulk_copies() -> None:
+    kernel = core.compile(gemm, 1024, 1024, 1024, target="cuda:h200", build=False)
+    assert "tl::wgmma_ss" in kernel.get_kernel_source()
+    assert "tl::tma_load" in kernel.get_kernel_source()
+    assert kernel.provenance.route == "tilelang-native"
+
+
+def test_ampere_uses_neither() -> None:
+    text = source(gemm, 1024, 1024, 1024, target="cuda:a100", threads=128)
+    assert "mma_sync" in text
+    assert "wgmma" not in text
+    assert "tma_load" not in text
+
+
+def test_a_vendor_alone_is_a_chip_and_never_an_architecture_nobody_asked_for() -> None:
+    kernel = core.compile(gemm, 256, 256, 256, target="cuda", build=False)
+    assert kernel.target.startswith("cuda:")
+    assert kernel.chip.codegen["arch"] != "sm_50"
+
+
+def test_warp_specialisation_shows_in_the_configuration() -> None:
+    kernel = core.compile(gemm, 1024, 1024, 1024, target="cuda:h200", build=False)
+    threads = kernel.config["threads"]
+    assert (threads.requested, threads.effective) == (256, 384)
+    assert "warp specialisation" in threads.note
+    assert kernel.resources.predicted.threads == 384
+
+
+def test_outputs_of_a_lazy_factory_are_inherited() -> None:
+    kernel = core.compile(softmax, 64, 256, target="cuda:h200", build=False)
+    assert kernel.program.signature.outputs == (1,)
+
+
+def test_float32_products_stay_float32_unless_the_user_allows_otherwise() -> None:
+    exact = core.compile(gemm, 256, 256, 256, "float32", 64, 64, 32, 128, target="cuda:h200", build=False)
+    assert "wgmma" not in exact.get_kernel_source()
+    assert "mma_sync" not in exact.get_kernel_source()
+    assert any("float32 gemm" in line for line in exact.provenance.rewrites)
+    assert exact.config.relaxations == ()
+    relaxed = core.compile(
+        gemm, 256, 256, 256, "float32", 64, 64, 32, 128, target="cuda:h200", build=False, fast_math=True
+    )
+    assert "kTensorFloat32" in relaxed.get_kernel_source()
+    assert any(line.startswith("tf32") for line in relaxed.config.relaxations)
+
+
+def test_a_non_zero_safe_value_keeps_the_copy_away_from_tma() -> None:
+    def padded(safe: float):
+        @T.prim_func
+        def main(A: T.Tensor((100, 64), "float16"), B: T.Tensor((128, 64), "float16")):
+            with T.Kernel(1, threads=128):
+                s = T.alloc_shared((64, 64), "float16")
+                T.annotate_safe_value({A: safe})
+                for k in T.Pipelined(2, num_stages=2):
+                    T.copy(A[k * 64, 0], s)
+                    T.copy(s, B[k * 64, 0])
+
+        return main
+
+    kernel = core.compile(padded, -1.0, target="cuda:h200", build=False)
+    assert "tma_load" not in kernel.get_kernel_source()
+    assert any("safe value" in line for line in kernel.provenance.rewrites)
+    assert core.compile(padded, 0.0, target="cuda:h200", build=False).provenance.rewrites == ()
+
+
+def test_a_sliced_reduction_is_refused_at_its_line() -> None:
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "float32"), B: T.Tensor((4,), "float32")):
+        with T.Kernel(1, threads=128):
+            x = T.alloc_fragment((8, 64), "float32")
+            r = T.alloc_fragment((4,), "float32")
+            T.copy(A, x)
+            T.reduce_sum(x[2:6, :], r, dim=1)
+            T.copy(r, B)
+
+    with pytest.raises(core.UnsupportedOp, match="ignores the slice") as caught:
+        core.compile(main, target="cuda:h200", build=False)
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__
+
+
+def test_narrow_integers_wrap() -> None:
+    @T.prim_func
+    def main(A: T.Tensor((256,), "uint8"), B: T.Tensor((256,), "int32")):
+        with T.Kernel(1, threads=128):
+            for i in T.Parallel(256):
+                B[i] = A[i] + A[i]
+
+    kernel = core.compile(main, target="cuda:h200", build=False)
+    assert "(uchar)" in kernel.get_kernel_source()
+    assert any("wraps" in line for line in kernel.provenance.rewrites)
+
+
+@pytest.mark.skipif(not HAS_NVCC, reason="nvcc is not on PATH")
+def test_the_cubin_builds_and_reports_what_it_uses() -> None:
+    kernel = core.compile(gemm, 1024, 1024, 1024, target="cuda:h200", build=True)
+    assert kernel.binary().read_bytes()[:4] == b"\x7fELF"
+    actual = kernel.resources.actual
+    assert actual is not None
+    assert actual.registers_per_thread is not None
+    assert 64 < actual.registers_per_thread <= 255
+    assert actual.spill_store_bytes == 0
+    assert actual.static_shared_bytes is not None
+    assert actual.dynamic_shared_bytes == 2 * (128 * 64 + 64 * 128) * 2
+    assert kernel.provenance.toolchain is not None
+    assert kernel.provenance.toolchain.startswith("nvcc ")
+
+
+@pytest.mark.skipif(not HAS_NVCC, reason="nvcc is not on PATH")
+def test_a_flag_nvcc_refuses_is_a_build_failure_with_command_and_source() -> None:
+    with pytest.raises(core.BuildFailed, match="no-such-flag") as caught:
+        core.compile(gemm, 256, 256, 256, target="cuda:h200", build=True, compile_flags="--no-such-flag")
+    assert "kernel.cu" in str(caught.value)
+
+
+def test_a_launch_without_a_device_says_what_is_missing() -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a device")  # the message is for machines without one
+    kernel = core.compile(softmax, 64, 256, target="cuda:h200", build=False)
+    with pytest.raises(core.DeviceUnavailable, match="cannot run on cuda:h200"):
+        kernel(torch.zeros(64, 256, dtype=torch.float16))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rich import box
 from rich.table import Table
 
 from demo.measure import TOLERANCE, Row
@@ -11,11 +12,11 @@ from demo.measure import TOLERANCE, Row
 
 def table(rows: list[Row]) -> Table:
     """One line per kernel and target."""
-    made = Table(title="One source per kernel, every target that can compile", title_justify="left")
+    made = Table(title="One source per kernel, every target that can compile", title_justify="left", box=box.SIMPLE)
     for name in ("kernel", "target", "lowering route", "tile parameters", "predicted resources"):
-        made.add_column(name, overflow="fold")
-    for name in ("largest error", "time"):
-        made.add_column(name, justify="right", overflow="fold")
+        made.add_column(name, no_wrap=True)
+    for name in ("largest\nerror", "time"):
+        made.add_column(name, justify="right", no_wrap=True)
     kernel = ""
     for row in rows:
         if kernel and kernel != row.kernel:
@@ -27,7 +28,7 @@ def table(rows: list[Row]) -> Table:
 
 
 def _tiles(row: Row) -> str:
-    return ", ".join(f"{name}={value}" for name, value in row.tiles.items())
+    return "\n".join(f"{name}={value}" for name, value in row.tiles.items())
 
 
 def _resources(resources: dict[str, Any]) -> str:
@@ -39,7 +40,7 @@ def _resources(resources: dict[str, Any]) -> str:
     moved = resources.get("bytes_read", 0) + resources.get("bytes_written", 0)
     if moved:
         parts.append(f"{moved / 1e6:.3g} MB moved")
-    return ", ".join(parts)
+    return "\n".join(parts)
 
 
 def _bytes(count: int) -> str:
@@ -55,9 +56,7 @@ def _error(row: Row) -> str:
 
 
 def _time(row: Row) -> str:
-    if row.run_s is not None:
-        return f"{row.run_s * 1e3:.3g} ms"
-    return "" if row.failure else f"[dim]{row.evidence}[/dim]"
+    return "" if row.run_s is None else f"{row.run_s * 1e3:.3g} ms"
 
 
 def summary(rows: list[Row], described: list[str]) -> str:

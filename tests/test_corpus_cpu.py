@@ -1,0 +1,103 @@
+"""Every kernel of the corpus computes what torch does on the CPU backend, and compiles to source for an H200."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import core
+from tests.kernels import EXACT, Case, Tolerance, all_kernels, compare
+
+CASES = all_kernels()
+BY_NAME = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+
+
+def fresh_generator() -> tuple[torch.Generator, int]:
+    """A generator seeded anew, and the seed to repeat the run with."""
+    gen = torch.Generator()
+    return gen, gen.seed()
+
+
+@BY_NAME
+def test_agrees_with_torch_on_the_cpu(case: Case) -> None:
+    gen, seed = fresh_generator()
+    inputs = case.inputs(gen)
+    kernel = case.compile("cpu")
+    outputs = case.run(kernel, inputs)
+    try:
+        case.check(outputs, inputs)
+    except AssertionError as error:
+        error.add_note(f"seed {seed}")
+        raise
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if not case.stock_refusal], ids=lambda case: case.name)
+def test_compiles_to_source_for_an_h200(case: Case) -> None:
+    assert "__global__" in case.compile("cuda:h200").get_kernel_source()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.stock_refusal], ids=lambda case: case.name)
+def test_what_stock_refuses_is_refused_with_its_reason_or_works_on_an_h200(case: Case) -> None:
+    refusal: core.TileHALError | None = None
+    source = ""
+    try:
+        source = case.compile("cuda:h200").get_kernel_source()
+    except core.TileHALError as error:
+        refusal = error
+    if refusal is None:
+        assert "__global__" in source
+    else:
+        assert case.stock_refusal in f"{refusal} {refusal.details} {refusal.__cause__}"
+        assert refusal.hint
+
+
+def test_the_corpus_is_as_wide_as_promised() -> None:
+    kernels = {id(case.kernel) for case in CASES}
+    assert len(kernels) >= 45
+    assert {case.style for case in CASES} == {"factory", "lazy", "eager"}
+    tags = set().union(*(case.tags for case in CASES))
+    promised = """
+        elementwise tail broadcast cast condition gemm nn nt tn tt float16 bfloat16 int8 float32 float8_e4m3fn batched
+        grouped atomics dynamic persistent epilogue accumulate-float16 gemv softmax online norm rope cumsum cummax
+        reverse top-k pool conv im2col attention causal gqa sink masked linear-attention retention int4 quantise
+        block-sparse transpose reduce sum abssum max absmax min bitand bitor bitxor keep-old non-power-of-two histogram
+        scatter gather argmax while variable view scalar reducer rank-3 rank-4 3d-grid several-launches indirect strided
+        macro
+    """.split()
+    assert not set(promised) - tags
+
+
+def test_inputs_are_fresh_and_repeatable() -> None:
+    for case in CASES:
+        again = [case.inputs(torch.Generator().manual_seed(seed)) for seed in (1, 1, 2)]
+        same = [torch.equal(a, b) for a, b in zip(*again[:2], strict=True) if isinstance(a, torch.Tensor)]
+        changed = [not torch.equal(a, b) for a, b in zip(*again[1:], strict=True) if isinstance(a, torch.Tensor)]
+        assert all(same), case.name
+        assert any(changed), case.name
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_a_wrong_result_is_noticed(case: Case) -> None:
+    """The check is a real one: it accepts the reference and refuses it with one element off by twice the allowance."""
+    gen, _ = fresh_generator()
+    inputs = case.inputs(gen)
+    expected = [output.double().contiguous() for output in case.expected(inputs)]
+    assert case.check(expected, inputs) == 0.0
+    for position, output in enumerate(expected):
+        wrong = [other.clone() for other in expected]
+        flat = wrong[position].view(-1)
+        place = output.numel() // 2
+        flat[place] += 1e-3 + 2.0 * (case.tolerance.atol + case.tolerance.rtol * flat[place].abs())
+        with pytest.raises(AssertionError, match=f"output {position}"):
+            case.check(wrong, inputs)
+
+
+def test_comparison_treats_nan_and_infinity_exactly() -> None:
+    special = torch.tensor([float("nan"), float("inf"), -float("inf"), 1.0])
+    loose = Tolerance(10.0, 10.0, "anything finite")
+    assert compare(special, special, EXACT, "same") == 0.0
+    for wrong in ([0.0, 3.4e38, -3.4e38, float("nan")], [float("inf"), -float("inf"), float("inf"), 1.0]):
+        with pytest.raises(AssertionError, match=r"[34] of 4"):
+            compare(torch.tensor(wrong), special, loose, "special values")
+    with pytest.raises(AssertionError, match="shape"):
+        compare(special[:3], special, loose, "shapes")

@@ -12,8 +12,13 @@ from demo.measure import TOLERANCE, Row
 
 def table(rows: list[Row]) -> Table:
     """One line per kernel and target."""
-    made = Table(title="One source per kernel, every target that can compile", title_justify="left", box=box.SIMPLE)
-    for name in ("kernel", "target", "lowering route", "tile parameters", "predicted resources"):
+    made = Table(
+        title="One source per kernel, every target that can compile",
+        title_justify="left",
+        box=box.SIMPLE,
+        pad_edge=False,
+    )
+    for name in ("kernel", "target", "lowering\nroute", "tile\nparameters", "predicted\nresources"):
         made.add_column(name, no_wrap=True)
     for name in ("largest\nerror", "time"):
         made.add_column(name, justify="right", no_wrap=True)

@@ -1,7 +1,9 @@
 # Two commands for a newcomer: `make demo` and `make test`. Everything else is a part of them.
 # PYTHON is any Python >= 3.11; it is used only to create .venv.
 
-PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3.13 || command -v python3)
+# The first that runs: a version manager leaves names on PATH for versions that are not installed.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+  $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 PYTEST_ARGS ?=
 # Two processes are faster than one from two cores up; more does not pay on the machines the checks are sized for.
@@ -14,6 +16,7 @@ help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 venv:  ## create .venv and install everything into it
+	@test -n "$(PYTHON)" || { echo "TileHAL needs Python 3.11 or newer on PATH, or make PYTHON=/path/to/python"; exit 1; }
 	@$(PYTHON) scripts/bootstrap.py
 
 demo: venv  ## compile three kernels for every target, run them on the CPU, compare with torch

@@ -9,6 +9,7 @@ that a kernel can be built later or elsewhere from text alone.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -115,23 +116,31 @@ def launcher(built: BuiltKernel, *, binary_format: str, loader: str) -> Launcher
 class NativeLauncher:
     """Calls the generated host function; symbolic dimensions are read from the tensors by the host code itself."""
 
-    __slots__ = ("_entry", "_name")
+    __slots__ = ("_blocking", "_entry", "_name")
 
     def __init__(self, entry: Any, name: str) -> None:
         self._entry = entry
         self._name = name
+        self._blocking = os.environ.get("TILEHAL_LAUNCH_BLOCKING") == "1"
 
     def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
-        if stream is None:
+        if stream is None and not self._blocking:
             self._entry(*arguments)
             return
         import torch
 
+        if stream is None:
+            self._entry(*arguments)
+            torch.cuda.synchronize()
+            return
         device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), None)
         if device is None:
             raise LaunchError(f"{self._name} has no tensor argument, so a stream cannot be chosen for it")
-        with torch.cuda.stream(torch.cuda.ExternalStream(stream, device=device)):
+        external = torch.cuda.ExternalStream(stream, device=device)  # type: ignore[no-untyped-call]  # torch has no stub
+        with torch.cuda.stream(external):
             self._entry(*arguments)
+        if self._blocking:
+            torch.cuda.synchronize(device)
 
 
 def _function(data: Mapping[str, Any]) -> _tilelang.DeviceFunction:

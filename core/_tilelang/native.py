@@ -1,0 +1,171 @@
+"""TileLang's own lowering for a chip the wheel has a backend for, and loading what was built from it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core._tilelang.importing import import_tilelang
+
+
+@dataclass(frozen=True)
+class DeviceFunction:
+    """One device entry point: what the TVM runtime must know to launch it, and its launch shape.
+
+    Attributes:
+        argument_types: dtype per argument (`handle` for pointers and tensor maps).
+        tensor_maps: per argument, whether it is a TMA descriptor passed by value.
+        launch_tags: TVM's launch parameters in order (`blockIdx.x`, ..., `tirx.use_dyn_shared_memory`).
+        grid: block counts as expressions; threads: per block.
+        dynamic_shared_bytes: as passed at launch; an expression when symbolic.
+    """
+
+    name: str
+    argument_types: tuple[str, ...]
+    tensor_maps: tuple[bool, ...]
+    launch_tags: tuple[str, ...]
+    grid: tuple[str, str, str]
+    threads: tuple[int, int, int]
+    dynamic_shared_bytes: int | None
+
+
+@dataclass(frozen=True)
+class NativeModules:
+    """Text from which a launchable kernel can be built anywhere: device source, host source, runtime metadata."""
+
+    device_source: str
+    host_source: str
+    functions: tuple[DeviceFunction, ...]
+
+    def runtime_metadata(self) -> str:
+        """The JSON that the TVM runtime's CUDA module wants beside the binary."""
+        return runtime_metadata(self.functions)
+
+
+def runtime_metadata(functions: Sequence[DeviceFunction]) -> str:
+    """Assumes: `runtime.LoadMetaDataFromJSON` reads `func_info` entries of this form."""
+    info = {
+        function.name: {
+            "name": function.name,
+            "arg_types": list(function.argument_types),
+            "launch_param_tags": list(function.launch_tags),
+            "arg_extra_tags": [int(flag) for flag in function.tensor_maps],
+        }
+        for function in functions
+    }
+    return json.dumps({"tvm_version": "0.1.0", "func_info": info})
+
+
+def lower_native(prim_func: Any, tvm_target: Mapping[str, Any], pass_configs: Mapping[str, Any]) -> NativeModules:
+    """Runs TileLang's own pipeline and device codegen for `tvm_target` without compiling anything.
+
+    Assumes: `create_backend_context`, `lower_to_host_device_ir` and `host_codegen` of `tilelang.engine.lower`; the
+    device module's functions carry `thread_extent`, `dyn_shared_memory_buf`, `tirx.kernel_launch_params`, and mark
+    tensor maps with the storage scope `grid_constant`; the host module is C whose entry point is `__tvm_ffi_main`.
+
+    Raises: whatever TileLang raises; callers translate it (`core.compiler.messages.translate`).
+    """
+    tilelang = import_tilelang()
+    from tilelang.backend.module import create_backend_context
+    from tilelang.transform.pass_config import normalize_pass_configs
+
+    engine = importlib.import_module("tilelang.engine.lower")
+    tvm = tilelang.tvm
+    context = create_backend_context(dict(tvm_target))
+    configs = normalize_pass_configs(dict(pass_configs)) or {}
+    with tvm.transform.PassContext(opt_level=3, config=configs), context.target:
+        host_module, device_module, *_ = engine.lower_to_host_device_ir(prim_func, context)
+        functions = tuple(_device_function(func) for _, func in device_module.functions.items())
+        device = engine.device_codegen_without_compile(device_module, context)
+        host = engine.host_codegen(host_module, context)
+    return NativeModules(device.inspect_source(), host.inspect_source(), functions)
+
+
+def _device_function(func: Any) -> DeviceFunction:
+    attrs = func.attrs
+    extent = attrs.get("thread_extent", {})
+
+    def axis(tag: str) -> str:
+        return str(extent[tag]) if tag in extent else "1"
+
+    shared = attrs.get("dyn_shared_memory_buf", 0)
+    maps = tuple(
+        getattr(getattr(p, "type_annotation", None), "storage_scope", "") == "grid_constant" for p in func.params
+    )
+    return DeviceFunction(
+        name=str(attrs["global_symbol"]),
+        argument_types=tuple("handle" if str(p.dtype) == "handle" else str(p.dtype) for p in func.params),
+        tensor_maps=maps,
+        launch_tags=tuple(str(tag) for tag in attrs["tirx.kernel_launch_params"]),
+        grid=(axis("blockIdx.x"), axis("blockIdx.y"), axis("blockIdx.z")),
+        threads=(int(axis("threadIdx.x")), int(axis("threadIdx.y")), int(axis("threadIdx.z"))),
+        dynamic_shared_bytes=_as_int(shared),
+    )
+
+
+def _as_int(value: Any) -> int | None:
+    try:
+        return int(value)
+    except TypeError:
+        return None
+
+
+def host_include_paths() -> tuple[Path, ...]:
+    """Include folders the generated host C needs. Assumes the wheel ships TVM's headers under `3rdparty/tvm`."""
+    tilelang = import_tilelang()
+    import tvm_ffi.libinfo
+
+    root = Path(tilelang.__file__).parent / "3rdparty" / "tvm" / "include"
+    return (root, Path(tvm_ffi.libinfo.find_include_path()))
+
+
+def device_include_paths() -> tuple[Path, ...]:
+    """Include folders the generated CUDA C++ needs: TileLang's templates and CUTLASS."""
+    import_tilelang()
+    from tilelang.env import CUTLASS_INCLUDE_DIR, TILELANG_TEMPLATE_PATH
+
+    return (Path(TILELANG_TEMPLATE_PATH), Path(CUTLASS_INCLUDE_DIR))
+
+
+def load_native(library: Path, binary: Path, binary_format: str, metadata: str, loader: str) -> Callable[..., None]:
+    """Joins a compiled host library and a device binary into a callable that takes torch tensors.
+
+    Launches on the stream TVM-FFI finds current in torch for the tensors' device.
+
+    Args:
+        library: shared object of the host C source.
+        binary: device image.
+        binary_format: `cubin` or `fatbin`.
+        metadata: :func:`runtime_metadata` of the device functions.
+        loader: TVM runtime module kind, e.g. `cuda`.
+
+    Assumes: `ffi.Module.create.<kind>(bytes, format, function map, sources)` exists, and a host library resolves the
+    device entry points through its imports.
+    """
+    import_tilelang()
+    import tvm_ffi
+
+    function_map = tvm_ffi.get_global_func("runtime.LoadMetaDataFromJSON")(metadata)
+    create = tvm_ffi.get_global_func(f"ffi.Module.create.{loader}")
+    device = create(binary.read_bytes(), binary_format, function_map, {})
+    module = tvm_ffi.load_module(str(library))
+    module.import_module(device)
+    # A function does not keep its module alive: tie their lifetimes.
+    return _Loaded(module["main"], module)
+
+
+class _Loaded:
+    """A host entry point together with the module that must stay loaded for it to be callable."""
+
+    __slots__ = ("entry", "module")
+
+    def __init__(self, entry: Callable[..., None], module: Any) -> None:
+        self.entry = entry
+        self.module = module
+
+    def __call__(self, *arguments: Any) -> None:
+        self.entry(*arguments)

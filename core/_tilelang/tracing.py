@@ -1,0 +1,116 @@
+"""From whatever a user calls a kernel to its PrimFunc; nothing is compiled."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from core._tilelang.importing import import_tilelang
+from core.errors import KernelError, Location, TileHALError
+
+
+@dataclass(frozen=True)
+class TracedKernel:
+    """A PrimFunc and what the object it came from said about it.
+
+    Attributes:
+        prim_func: `tvm.tirx.PrimFunc`.
+        out_idx: positions of the outputs, as the author gave them (None when unsaid).
+        pass_configs, compile_flags: what the author attached to `@tilelang.jit`.
+    """
+
+    prim_func: Any
+    out_idx: Sequence[int] | int | None
+    pass_configs: Mapping[str, Any]
+    compile_flags: tuple[str, ...]
+
+
+def is_prim_func(obj: object) -> bool:
+    """Whether this is a TVM PrimFunc. Never imports anything: without tilelang loaded there can be none."""
+    tirx = sys.modules.get("tvm.tirx")
+    return tirx is not None and isinstance(obj, tirx.PrimFunc)
+
+
+def trace(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TracedKernel:
+    """The PrimFunc behind whatever a user calls a kernel: a PrimFunc, a `@tilelang.jit` object, a plain factory.
+
+    Assumes: `JITImpl` has `get_tir`, `out_idx`, `pass_configs`, `compile_flags`; `AutoTuneImpl` has `jit_impl`.
+
+    Raises:
+        KernelError: it is none of these, or tracing failed (at the user's line, cause chained).
+    """
+    import_tilelang()
+    if is_prim_func(func):
+        if args or kwargs:
+            raise KernelError(
+                "a PrimFunc takes no arguments: its shapes are already fixed",
+                hint="pass the factory (or the @tilelang.jit object) itself to give it arguments",
+            )
+        return TracedKernel(func, None, {}, ())
+    implementation = getattr(func, "jit_impl", func)
+    if hasattr(implementation, "get_tir"):
+        with _trace_errors(func):
+            prim_func = implementation.get_tir(*args, **kwargs)
+        flags = implementation.compile_flags or ()
+        return TracedKernel(
+            prim_func,
+            implementation.out_idx,
+            dict(implementation.pass_configs or {}),
+            (flags,) if isinstance(flags, str) else tuple(flags),
+        )
+    if not callable(func):
+        raise KernelError(
+            f"not a kernel: {type(func).__name__}",
+            hint="pass a @T.prim_func, a @tilelang.jit function, a @core.kernel factory or a function returning one",
+        )
+    with _trace_errors(func):
+        prim_func = func(*args, **kwargs)
+    if not is_prim_func(prim_func):
+        raise KernelError(
+            f"{getattr(func, '__name__', func)!s} returned {type(prim_func).__name__}, not a PrimFunc",
+            hint="a kernel factory ends with `return main`, where main is its @T.prim_func",
+        )
+    return TracedKernel(prim_func, None, {}, ())
+
+
+@contextmanager
+def _trace_errors(func: Any) -> Iterator[None]:
+    """Runs a trace silently (TileLang logs a dump of the rewritten source) and types what it raises."""
+    previous = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    except TileHALError:
+        raise
+    except Exception as error:
+        from core.compiler.messages import translate
+
+        raise translate(
+            error, fallback=KernelError, stage=f"tracing {getattr(func, '__name__', 'the kernel')}"
+        ) from error
+    finally:
+        logging.disable(previous)
+
+
+def user_location(error: BaseException) -> Location | None:
+    """The deepest frame of a traceback that is the user's: not of Python's, TileLang's, TVM's or ours."""
+    found: Location | None = None
+    traceback = error.__traceback__
+    while traceback is not None:
+        file = traceback.tb_frame.f_code.co_filename
+        if _is_user_file(file):
+            found = Location(file, traceback.tb_lineno)
+        traceback = traceback.tb_next
+    return found
+
+
+def _is_user_file(file: str) -> bool:
+    parts = Path(file).parts
+    if file.startswith("<") or any(part in ("site-packages", "dist-packages") for part in parts):
+        return False
+    return not file.startswith((str(Path(__file__).parent.parent), sys.prefix + "/lib", sys.base_prefix + "/lib"))

@@ -1,0 +1,67 @@
+"""Hardware descriptors: what a chip is, with a source for every figure, and arithmetic on top of it.
+
+Importing this package is cheap; each name below is loaded when it is first used (pydantic takes tens of milliseconds,
+and a compile that hits the cache needs none of it).
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.hardware.loading import load_chips as load_chips
+    from core.hardware.loading import parse_chips as parse_chips
+    from core.hardware.model import Chip as Chip
+    from core.hardware.occupancy import Occupancy as Occupancy
+    from core.hardware.protocol import HardwareDescriptor as HardwareDescriptor
+    from core.hardware.records import ComputeUnit as ComputeUnit
+    from core.hardware.records import ExecutionLimits as ExecutionLimits
+    from core.hardware.records import LaneLayout as LaneLayout
+    from core.hardware.records import MatrixInstruction as MatrixInstruction
+    from core.hardware.records import MemoryPath as MemoryPath
+    from core.hardware.records import MemorySpace as MemorySpace
+    from core.hardware.records import PeakRate as PeakRate
+    from core.hardware.records import RegisterFile as RegisterFile
+    from core.hardware.records import Source as Source
+    from core.hardware.roofline import Bound as Bound
+    from core.hardware.roofline import Roofline as Roofline
+    from core.hardware.roofline import rooflines as rooflines
+    from core.hardware.verify import Check as Check
+    from core.hardware.verify import verify as verify
+
+_HOMES = {
+    "loading": ("load_chips", "parse_chips"),
+    "model": ("Chip",),
+    "occupancy": ("Occupancy",),
+    "protocol": ("HardwareDescriptor",),
+    "records": (
+        "ComputeUnit",
+        "ExecutionLimits",
+        "LaneLayout",
+        "MatrixInstruction",
+        "MemoryPath",
+        "MemorySpace",
+        "PeakRate",
+        "RegisterFile",
+        "Source",
+    ),
+    "roofline": ("Bound", "Roofline", "rooflines"),
+    "verify": ("Check", "verify"),
+}
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)  # noqa: PLE0605 - a list of strings, computed so that it cannot drift from the table.
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

@@ -1,0 +1,153 @@
+"""How many blocks of a kernel one compute unit can hold at a time.
+
+The arithmetic is that of NVIDIA's occupancy calculator (CUDA 13.0 `cuda_occupancy.h`, compute capability 8 and later),
+driven by the descriptor's figures, so that any chip which allocates registers per wave and shared memory per block can
+use it. Not modelled: named barriers (one per block never limits), tensor memory, cluster placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import TYPE_CHECKING
+
+from core.errors import DescriptorError
+
+if TYPE_CHECKING:
+    from core.hardware.model import Chip
+    from core.hardware.records import ComputeUnit, MemorySpace
+
+
+@dataclass(frozen=True, slots=True)
+class Occupancy:
+    """Resident blocks of one compute unit.
+
+    Attributes:
+        blocks: resident blocks per unit, 0 when the kernel cannot launch; None when a figure it depends on is unknown.
+        at_most: the bound from the figures that are known (equal to `blocks` when that is known).
+        limits: the bound from each resource (`threads`, `registers`, `shared`, `blocks`), None where unknown.
+        limited_by: the resources whose bound is the smallest.
+        threads: threads per block, rounded up to whole waves.
+        fraction: resident threads of all that fit, at `at_most` blocks; None when the unit's thread count is unknown.
+        unknown: paths of the figures that are missing.
+    """
+
+    blocks: int | None
+    at_most: int | None
+    limits: Mapping[str, int | None]
+    limited_by: tuple[str, ...]
+    threads: int
+    fraction: float | None
+    unknown: tuple[str, ...]
+
+
+class _Figures:
+    """Reads figures and remembers which were missing."""
+
+    def __init__(self, chip: Chip) -> None:
+        self.chip = chip
+        self.missing: list[str] = []
+
+    def __call__(self, path: str) -> int | None:
+        value = self.chip.figure(path)
+        if value is None and path not in self.missing:
+            self.missing.append(path)
+        return value if value is None else int(value)
+
+
+def occupancy(chip: Chip, threads: int, registers: int, shared_static: int = 0, shared_dynamic: int = 0) -> Occupancy:
+    """Occupancy of a kernel that launches `threads` per block; see :meth:`core.Chip.occupancy`.
+
+    Raises:
+        DescriptorError: the main unit has no waves (a CPU core, an AI core), so the question has no meaning.
+        ValueError: a negative amount, or no thread at all.
+    """
+    if threads < 1 or min(registers, shared_static, shared_dynamic) < 0:
+        raise ValueError("threads must be at least 1; registers and shared memory cannot be negative")
+    unit = chip.main_unit
+    lanes = unit.lanes_per_wave
+    shared = chip.memories_for_scope("shared")
+    if lanes is None or not shared or shared[0].owner == "device":
+        raise DescriptorError(
+            f"{chip.target}: occupancy needs a unit that runs waves of threads; what is described of {unit.kind} does "
+            "not say that it does",
+            hint="use the capacities of its memories instead: `chip.memory_for_scope(...)`",
+        )
+    waves = ceil(threads / lanes)
+    figures = _Figures(chip)
+    limits = {
+        "threads": _by_threads(figures, unit, threads, waves, lanes),
+        "registers": _by_registers(figures, unit, registers, waves, lanes),
+        "shared": _by_shared(figures, shared[0], shared_static, shared_dynamic),
+        "blocks": figures(f"units.{unit.key}.max_blocks"),
+    }
+    known = {name: limit for name, limit in limits.items() if limit is not None}
+    at_most = min(known.values()) if known else None
+    # A kernel that cannot launch on a known limit cannot launch, whatever the unknown ones are.
+    blocks = at_most if not figures.missing or at_most == 0 else None
+    fraction = None
+    if at_most is not None and unit.max_threads:
+        fraction = at_most * waves * lanes / unit.max_threads
+    return Occupancy(
+        blocks=blocks,
+        at_most=at_most,
+        limits=limits,
+        limited_by=tuple(name for name, limit in known.items() if limit == at_most),
+        threads=waves * lanes,
+        fraction=fraction,
+        unknown=tuple(figures.missing),
+    )
+
+
+def _by_threads(figures: _Figures, unit: ComputeUnit, threads: int, waves: int, lanes: int) -> int | None:
+    per_block, per_unit = figures("limits.threads_per_block"), figures(f"units.{unit.key}.max_threads")
+    if per_block is not None and threads > per_block:
+        return 0
+    return None if per_unit is None or per_block is None else (per_unit // lanes) // waves
+
+
+def _by_registers(figures: _Figures, unit: ComputeUnit, registers: int, waves: int, lanes: int) -> int | None:
+    path = f"units.{unit.key}.registers"
+    per_thread, per_block = figures(f"{path}.per_thread"), figures(f"{path}.per_block")
+    per_unit, granule = figures(f"{path}.per_unit"), figures(f"{path}.allocation_unit")
+    sub_units = figures(f"units.{unit.key}.sub_units")
+    if per_thread is not None and registers > per_thread:
+        return 0
+    if None in (per_thread, per_block, per_unit, granule, sub_units):
+        return None
+    assert per_block is not None and per_unit is not None and granule is not None and sub_units is not None
+    per_wave = _round_up(registers * lanes, granule)
+    if per_wave == 0:
+        return figures(f"units.{unit.key}.max_blocks")
+    # Waves are dealt out to the sub-units in turn, so a block is charged for whole rounds of them.
+    if per_wave * _round_up(waves, sub_units) > per_block:
+        return 0
+    return ((per_unit // sub_units) // per_wave) * sub_units // waves
+
+
+def _by_shared(figures: _Figures, memory: MemorySpace, static: int, dynamic: int) -> int | None:
+    path = f"memories.{memory.name}"
+    capacity, per_block = figures(f"{path}.capacity_bytes"), figures(f"{path}.per_block_bytes")
+    reserved, granule = figures(f"{path}.reserved_per_block_bytes"), figures(f"{path}.allocation_unit_bytes")
+    static_limit = figures(f"{path}.static_per_block_bytes")
+    if (static_limit is not None and static > static_limit) or (per_block is not None and static + dynamic > per_block):
+        return 0
+    carveouts = memory.carveouts_bytes
+    if carveouts is None:
+        figures(f"{path}.carveouts_bytes")
+    if None in (capacity, per_block, reserved, granule, static_limit) or carveouts is None:
+        return None
+    assert capacity is not None and per_block is not None and reserved is not None and granule is not None
+    charged = _round_up(static + dynamic + reserved, granule)
+    if charged > per_block + reserved:
+        return 0
+    if charged == 0:
+        return figures(f"units.{figures.chip.main_unit.key}.max_blocks")
+    # The runtime prefers the largest carve-out, which always holds one block that passed the test above.
+    total = max(size for size in carveouts if size <= capacity)
+    return total // charged
+
+
+def _round_up(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

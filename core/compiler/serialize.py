@@ -24,6 +24,9 @@ SCHEMA = 1
 LOWERED_FILE = "kernel.json"
 BUILT_FILE = "built.json"
 
+#: Stands for the folder in a recorded command; no argument of a real command can hold a NUL.
+_HERE = "\0folder\0"
+
 _SUFFIXES = {"cuda": ".cu", "c++": ".cpp", "mlir": ".mlir", "maca": ".maca"}
 
 
@@ -149,10 +152,11 @@ def built_to_json(built: BuiltKernel) -> dict[str, Any]:
     }
 
 
-def write_built(built: BuiltKernel, folder: Path, final: Path) -> None:
-    """Writes `built.json` into the folder the build filled, which will be moved to `final`.
+def write_built(built: BuiltKernel, folder: Path) -> None:
+    """Writes `built.json` into the folder the build filled.
 
-    The toolchain's command is kept as it would be called there, so that it can be run again.
+    The folder will move. Where the toolchain's command names it, the command read back names its new place, so that it
+    can be run again.
 
     Raises:
         BackendHookError: as :func:`built_to_json`, or a file named in `files` is not in the folder.
@@ -166,7 +170,7 @@ def write_built(built: BuiltKernel, folder: Path, final: Path) -> None:
                 hint="tilehal_build must write into request.directory and name files relative to it",
             )
     data = built_to_json(built)
-    data["toolchain"]["command"] = [word.replace(str(folder), str(final)) for word in built.toolchain.command]
+    data["toolchain"]["command"] = [word.replace(str(folder), _HERE) for word in built.toolchain.command]
     _write_json(folder / BUILT_FILE, data)
 
 
@@ -183,7 +187,9 @@ def read_built(record: bytes, lowered: LoweredKernel, folder: Path) -> BuiltKern
     toolchain = data["toolchain"]
     return BuiltKernel(
         lowered=lowered,
-        toolchain=Toolchain(**{**toolchain, "command": tuple(toolchain["command"])}),
+        toolchain=Toolchain(
+            **{**toolchain, "command": tuple(word.replace(_HERE, str(folder)) for word in toolchain["command"])}
+        ),
         files=data["files"],
         directory=folder,
         resources=Resources(**data["resources"]),

@@ -93,14 +93,14 @@ class Cache:
             entry.check_files(folder, manifest)
             return serialize.read_built((folder / serialize.BUILT_FILE).read_bytes(), lowered, folder)
 
-        def build(work: Path, final: Path) -> Summary:
+        def build(work: Path) -> Summary:
             made = make(work)
             if made.lowered is not lowered and made.lowered != lowered:
                 raise BackendHookError(
                     f"the build hook for {lowered.target} returned a kernel made from other source than it was given",
                     hint="return BuiltKernel(lowered=lowered, ...) with the `lowered` of the call",
                 )
-            serialize.write_built(made, work, final)
+            serialize.write_built(made, work)
             return _summary(lowered, f"{made.toolchain.name} {made.toolchain.version}".splitlines()[0])
 
         def reread(folder: Path) -> BuiltKernel:
@@ -126,7 +126,7 @@ class Cache:
             entry.check_files(folder, manifest)
             return folder
 
-        def build(work: Path, final: Path) -> Summary:
+        def build(work: Path) -> Summary:
             make(work)
             return Summary(kernel=label)
 

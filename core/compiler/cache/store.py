@@ -50,6 +50,7 @@ class Store:
         self.hits: Counter[str] = Counter()
         self.misses: Counter[str] = Counter()
         self.damaged = 0
+        self._told_damaged: set[Path] = set()
         self._stored_bytes = 0
 
     # ------------------------------------------------------------------------------------------------ one entry
@@ -137,12 +138,16 @@ class Store:
             self._own_session().mark_used(name)
 
     def _set_aside(self, stage: Stage, key: str, folder: Path, reason: str) -> None:
+        if folder in self._told_damaged:  # it could not be moved away before
+            return
+        self._told_damaged.add(folder)
         self.damaged += 1
         aside = self.root / eviction.QUARANTINE / f"{stage}-{key}-{time.time_ns()}"
         with self.trouble.tolerated("a damaged entry could not be set aside"):
             aside.parent.mkdir(parents=True, exist_ok=True)
             os.rename(folder, aside)
             os.utime(aside)  # from now on it is kept for a day
+            self._told_damaged.discard(folder)
         warnings.warn(
             f"TileHAL's cache held a damaged entry, which is made again: {reason} (in {folder})",
             CacheWarning,
@@ -157,12 +162,11 @@ class Store:
 
     # ------------------------------------------------------------------------------------------------ writing
 
-    def fill_folder(self, work: Path | None, stage: Stage, key: str, build: Callable[[Path, Path], Summary]) -> Path:
-        """Calls `build(folder, place it will move to)` and returns where the files are in the end."""
+    def fill_folder(self, work: Path | None, stage: Stage, key: str, build: Callable[[Path], Summary]) -> Path:
+        """Calls `build` with an empty folder and returns where the files are in the end."""
         if work is not None:
-            final = eviction.folder_of(self.root, stage, key)
             try:
-                summary = build(work, final)
+                summary = build(work)
             except (OSError, TileHALError) as error:
                 if not out_of_space(error, self.base):
                     raise
@@ -170,19 +174,22 @@ class Store:
                 shutil.rmtree(work, ignore_errors=True)
             else:
                 # Not published, it serves this process from where it is, and goes with its session.
-                return final if self.publish(work, stage, key, summary) else work
+                return self.publish(work, stage, key, summary) or work
         folder = private.new_folder()
         try:
-            build(folder, folder)
+            build(folder)
         except TileHALError:
             private.keep(folder)
             raise
         return folder
 
-    def publish(self, work: Path, stage: Stage, key: str, summary: Summary) -> bool:
-        """Seals a filled folder and moves it to its place; False when the disk refused, and `work` is still there."""
+    def publish(self, work: Path, stage: Stage, key: str, summary: Summary) -> Path | None:
+        """Seals a filled folder and moves it to its place, which it returns.
+
+        None when the disk refused: then `work` is still where it was.
+        """
         final = eviction.folder_of(self.root, stage, key)
-        published = False
+        published: Path | None = None
         with self.trouble.tolerated("a kernel could not be written"):
             manifest = entry.write_manifest(work, stage, key, summary)
             if stage != "lowered":
@@ -193,7 +200,7 @@ class Store:
                 # Only where locks do not work. Ours is newer and known to be sound.
                 entry.remove(final, self._own_session().new_path("replaced"))
                 entry.publish(work, final)
-            published = True
+            published = final
             self._stored_bytes += manifest.size_bytes
         return published
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core.errors import KernelError, Location
 from core.program.expressions import constant_int, to_python
 from core.program.nodes import Buffer, Expr, View
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
+
+if TYPE_CHECKING:
+    from core.program.footprint import Footprint
 
 
 class Program:
@@ -46,7 +49,7 @@ class Program:
             position = int(given) + len(params) if given < 0 else int(given)
             if not 0 <= position < len(params) or params[position] not in self.prim_func.buffer_map:
                 raise KernelError(
-                    f"output position {given} is no tensor parameter of {self.name}, which has {len(params)} parameters",
+                    f"output position {given} is no tensor parameter of {self.name} ({len(params)} parameters)",
                     hint="out_idx counts the parameters of the kernel from 0, or from the end when negative",
                     location=self.location,
                 )
@@ -125,6 +128,16 @@ class Program:
                     location=buffer.location,
                 ) from error
         return tuple(dimensions)
+
+    def footprint(self, symbols: Mapping[str, int] | None = None) -> Footprint:
+        """What the program needs and does, whatever the chip.
+
+        Args:
+            symbols: values of symbolic dimensions by name; figures that depend on others are None.
+        """
+        from core.program.footprint import footprint
+
+        return footprint(self.view, symbols)
 
     def fingerprint(self) -> str:
         """Identifies the kernel's meaning and schedule across processes: 64 hexadecimal digits.

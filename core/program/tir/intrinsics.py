@@ -13,8 +13,8 @@ MATH_CALLS: dict[str, str] = {
         f"tirx.{name}": name
         for name in (
             "exp exp2 exp10 expm1 log log2 log10 log1p sqrt rsqrt tanh sigmoid erf sin cos tan sinh cosh asin acos "
-            "atan asinh acosh atanh atan2 floor ceil trunc round nearbyint fmod pow copysign hypot ldexp nextafter isnan "
-            "isinf isfinite popcount clz"
+            "atan asinh acosh atanh atan2 floor ceil trunc round nearbyint fmod pow copysign hypot ldexp nextafter "
+            "isnan isinf isfinite popcount clz"
         ).split()
     },
     "tirx.fabs": "abs",

@@ -1,0 +1,253 @@
+"""Whether a chip can hold and launch a program, before any compiler is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from core.errors import ResourceExceeded, UnsupportedOp
+from core.program import walk
+from core.program.footprint import LaunchFootprint, memory_demand
+from core.program.lifetimes import BufferUse, peak_bytes, with_stages
+from core.program.nodes import Gemm
+
+if TYPE_CHECKING:
+    from core.hardware import Chip, MemorySpace
+    from core.program.program import Program
+
+_KIB = 1024
+
+
+def check(program: Program, chip: Chip) -> None:
+    """Refuses a program that `chip` cannot hold or launch, whatever its compiler does.
+
+    Memory counts what the program itself declares: every stage of a pipeline, buffers with disjoint lifetimes sharing.
+    Sizes that depend on symbolic dimensions are not judged, nor are limits the chip's descriptor does not state.
+
+    Raises:
+        ResourceExceeded: a memory space, the threads of a block or the grid.
+        UnsupportedOp: a matrix product of types the chip has no instruction for.
+    """
+    for launch in program.footprint().launches:
+        _check_threads(launch, chip)
+        _check_grid(launch, chip)
+        for name, uses in memory_demand(launch, chip).items():
+            _check_memory(launch, uses, chip.memory(name), chip)
+        _check_matrix_products(launch, chip)
+
+
+# -- memory ----------------------------------------------------------------------------------------------------------
+
+
+def _check_memory(launch: LaunchFootprint, uses: tuple[BufferUse, ...], memory: MemorySpace, chip: Chip) -> None:
+    if memory.owner == "thread" or memory.technology == "registers" or memory.name == "registers":
+        return  # what does not fit spills: slow, not wrong
+    limit = memory.block_limit_bytes
+    peak = peak_bytes(uses)
+    if limit is None or peak is None:
+        return
+    if peak <= limit:
+        return
+    largest = max((use for use in uses if use.first is not None), key=lambda use: use.total_bytes or 0)
+    raise ResourceExceeded(
+        f"{chip.target} has {_kib(limit)} of {memory.name} memory per block; this kernel needs {_kib(peak)}, "
+        f"{_kib(peak - limit)} too much\n{_table(uses)}",
+        hint=_advice(uses, limit),
+        location=largest.location or launch.launch.location,
+        details={
+            "memory": memory.name,
+            "limit_bytes": limit,
+            "needed_bytes": peak,
+            "excess_bytes": peak - limit,
+            "fitting_stages": _fitting_stages(uses, limit),
+            "buffers": [_row(use) for use in uses],
+        },
+    )
+
+
+def _row(use: BufferUse) -> dict[str, Any]:
+    return {
+        "name": use.buffer.name,
+        "shape": _shape(use),
+        "dtype": use.buffer.dtype,
+        "scope": use.scope,
+        "bytes": use.bytes,
+        "versions": use.versions,
+        "total_bytes": use.total_bytes,
+        "file": use.location.file if use.location else None,
+        "line": use.location.line if use.location else None,
+    }
+
+
+def _shape(use: BufferUse) -> str:
+    from core.program.printer import expression_text
+
+    return " x ".join(expression_text(extent) for extent in use.buffer.shape)
+
+
+def _table(uses: Iterable[BufferUse]) -> str:
+    rows = [("buffer", "shape", "dtype", "bytes", "stages", "total", "line")]
+    for use in uses:
+        line = str(use.location.line) if use.location else ""
+        total = f"{use.total_bytes:,}" if use.total_bytes is not None else "unknown"
+        size = f"{use.bytes:,}" if use.bytes is not None else "unknown"
+        rows.append((use.buffer.name, _shape(use), use.buffer.dtype, size, str(use.versions), total, line))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    right = (3, 4, 5, 6)
+    return "\n".join(
+        "  "
+        + "  ".join(
+            cell.rjust(width) if column in right else cell.ljust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    )
+
+
+def _fitting_stages(uses: tuple[BufferUse, ...], limit: int) -> int | None:
+    """The largest stage count, below the present one, with which everything fits; None when none does."""
+    present = max(use.versions for use in uses)
+    for stages in range(present - 1, 0, -1):
+        peak = peak_bytes(with_stages(uses, stages))
+        if peak is not None and peak <= limit:
+            return stages
+    return None
+
+
+def _advice(uses: tuple[BufferUse, ...], limit: int) -> str:
+    present = max(use.versions for use in uses)
+    stages = _fitting_stages(uses, limit)
+    if stages is not None:
+        return f"it fits with num_stages={stages} instead of {present}"
+    single = with_stages(uses, 1)
+    prefix = "even with num_stages=1 it does not fit; " if present > 1 else ""
+    smaller = _nearest_tiles(single, limit)
+    if smaller:
+        return f"{prefix}it would fit with smaller tiles, for example {smaller}"
+    return f"{prefix}use smaller tiles or split the work over several kernels"
+
+
+def _nearest_tiles(uses: tuple[BufferUse, ...], limit: int) -> str:
+    """The first way to fit among halving one extent value (a tile size shows as the same number in many shapes)."""
+    from core.program.expressions import constant_int, dtype_bits
+
+    shapes = {id(use): [constant_int(extent) for extent in use.buffer.shape] for use in uses if use.first is not None}
+    if any(extent is None for shape in shapes.values() for extent in shape):
+        return ""
+
+    def peak(changes: dict[int, int]) -> int:
+        from dataclasses import replace
+
+        changed = []
+        for use in uses:
+            if id(use) not in shapes:
+                continue
+            extents = [changes.get(extent, extent) for extent in shapes[id(use)] if extent is not None]
+            size = (prod(extents) * dtype_bits(use.buffer.dtype) + 7) // 8
+            changed.append(replace(use, bytes=size))
+        return peak_bytes(changed) or 0
+
+    sizes = sorted({extent for shape in shapes.values() for extent in shape if extent and extent >= 16}, reverse=True)
+    found: list[tuple[int, str]] = []
+    for size in sizes:
+        candidate = size // 2
+        while candidate >= 8:
+            if peak({size: candidate}) <= limit:
+                found.append((size // candidate, f"{candidate} in place of {size}"))
+                break
+            candidate //= 2
+    if found:
+        return min(found)[1]
+    changes = {size: max(8, size // 2) for size in sizes}
+    while any(new > 8 for new in changes.values()):
+        if peak(changes) <= limit:
+            return ", ".join(f"{new} in place of {old}" for old, new in changes.items())
+        changes = {old: max(8, new // 2) for old, new in changes.items()}
+    return ""
+
+
+def _kib(size: int) -> str:
+    if size >= _KIB and size % _KIB == 0:
+        return f"{size // _KIB} KiB"
+    return f"{size / _KIB:.1f} KiB" if size >= _KIB else f"{size} bytes"
+
+
+# -- launch ----------------------------------------------------------------------------------------------------------
+
+
+def _check_threads(launch: LaunchFootprint, chip: Chip) -> None:
+    threads, limits = launch.launch.threads, chip.limits
+    if threads is None:
+        return
+    count = prod(threads)
+    location = launch.launch.location
+    if limits.threads_per_block is not None and count > limits.threads_per_block:
+        raise ResourceExceeded(
+            f"{count} threads per block; {chip.target} allows {limits.threads_per_block}",
+            hint=f"use threads={limits.threads_per_block} or fewer",
+            location=location,
+            details={"threads": count, "limit": limits.threads_per_block},
+        )
+    for axis, asked, limit in zip("xyz", threads, limits.block_dim or (), strict=False):
+        if asked > limit:
+            raise ResourceExceeded(
+                f"{asked} threads along {axis}; {chip.target} allows {limit}",
+                hint="spread the threads over the other axes",
+                location=location,
+                details={"axis": axis, "threads": asked, "limit": limit},
+            )
+    multiple = limits.thread_multiple
+    if multiple is not None and count % multiple:
+        lower, upper = count // multiple * multiple, -(-count // multiple) * multiple
+        allowed = [str(value) for value in (lower, upper) if value > 0]
+        raise ResourceExceeded(
+            f"{count} threads per block; {chip.target} wants a multiple of its wave width, {multiple}",
+            hint=f"use threads={' or '.join(allowed)}",
+            location=location,
+            details={"threads": count, "multiple": multiple},
+        )
+
+
+def _check_grid(launch: LaunchFootprint, chip: Chip) -> None:
+    limits = chip.limits
+    location = launch.launch.location
+    for axis, blocks, limit in zip("xyz", launch.grid, limits.grid_dim or (), strict=False):
+        if blocks is not None and blocks > limit:
+            raise ResourceExceeded(
+                f"{blocks} blocks along {axis}; {chip.target} allows {limit}",
+                hint="use larger tiles, another axis, or T.Persistent",
+                location=location,
+                details={"axis": axis, "blocks": blocks, "limit": limit},
+            )
+    known = [blocks for blocks in launch.grid if blocks is not None]
+    if limits.grid_blocks is not None and len(known) == len(launch.grid) and prod(known) > limits.grid_blocks:
+        raise ResourceExceeded(
+            f"{prod(known)} blocks; {chip.target} allows {limits.grid_blocks}",
+            hint="use larger tiles or T.Persistent",
+            location=location,
+            details={"blocks": prod(known), "limit": limits.grid_blocks},
+        )
+
+
+# -- matrix products -------------------------------------------------------------------------------------------------
+
+
+def _check_matrix_products(launch: LaunchFootprint, chip: Chip) -> None:
+    """A product of operand types the chip has matrix instructions for must accumulate in a type they offer.
+
+    Operand types without any instruction are left to the backend: it may have another way (plain multiply-adds).
+    """
+    for stmt in walk.statements(launch.launch.body):
+        if not isinstance(stmt, Gemm):
+            continue
+        a, b, c = stmt.a.buffer.dtype, stmt.b.buffer.dtype, stmt.c.buffer.dtype
+        offered = {i.accumulator_dtype for i in chip.matrix_instructions if (i.a_dtype, i.b_dtype) == (a, b)}
+        if offered and c not in offered:
+            raise UnsupportedOp(
+                f"T.gemm of {a} and {b} into {c}: the matrix instructions of {chip.target} accumulate these in "
+                f"{', '.join(sorted(offered))}",
+                hint=f"give {stmt.c.buffer.name} the dtype {sorted(offered)[0]} and convert when copying it out",
+                location=stmt.location,
+                details={"a": a, "b": b, "accumulator": c, "offered": sorted(offered)},
+            )

@@ -1,0 +1,105 @@
+"""`tilehal`, which is also `python -m core`: the table of commands, each loaded when it is called.
+
+`tilehal --help` imports no command. An error of ours is printed without a traceback and the exit status is 2;
+`TILEHAL_TRACEBACK=1` shows the traceback instead.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from core.cli._output import print_error, wants_traceback
+from core.errors import TileHALError
+
+#: Exit status of a command that ended with one of our errors; the same as for wrong usage.
+ERROR_STATUS = 2
+
+#: name: (module, function or Typer app in it, what `--help` says about it), in the order `--help` lists them.
+COMMANDS: dict[str, tuple[str, str, str]] = {
+    "targets": ("core.cli.targets", "targets", "List every known target and what it can do on this machine."),
+    "compile": ("core.cli.compile", "compile_", "Compile a kernel from a file for a chip."),
+    "doctor": ("core.cli.doctor", "doctor", "Find out what is wrong with this installation and its backends."),
+}
+
+
+class LazyCommand(TyperCommand):
+    """A command known by name and help; its module is imported when it is called."""
+
+    def load(self) -> Any:
+        """The real command."""
+        assert self.name is not None
+        module, attribute, _ = COMMANDS[self.name]
+        found = getattr(import_module(module), attribute)
+        if not isinstance(found, typer.Typer):
+            function, found = found, typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+            found.command(self.name)(function)
+        command = typer.main.get_command(found)
+        command.name = self.name
+        return command
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        """The context of the real command: from here on nothing of this stand-in takes part."""
+        return self.load().make_context(info_name, args, parent=parent, **extra)
+
+
+class LazyGroup(TyperGroup):
+    """The group of `COMMANDS`."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name, (_, _, summary) in COMMANDS.items():
+            self.add_command(LazyCommand(name, help=summary), name)
+
+
+app = typer.Typer(
+    cls=LazyGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"tilehal {version('tilehal')}")
+        raise typer.Exit
+
+
+@app.callback()
+def tilehal(
+    version: bool = typer.Option(False, "--version", callback=_show_version, is_eager=True, help="Print the version."),
+) -> None:
+    """TileHAL: one TileLang kernel, any chip."""
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command line (default `sys.argv`) and returns its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        app(args=words, prog_name="tilehal")
+    except TileHALError as error:
+        if wants_traceback():
+            raise
+        print_error(error, as_json="--json" in words)
+        return ERROR_STATUS
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough.
+        sys.stderr.close()
+        return 0
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
+
+
+def main() -> None:
+    """The console script."""
+    sys.exit(run())

@@ -82,7 +82,7 @@ def lower_native(prim_func: Any, tvm_target: Mapping[str, Any], pass_configs: Ma
         functions = tuple(_device_function(func) for _, func in device_module.functions.items())
         device = engine.device_codegen_without_compile(device_module, context)
         host = engine.host_codegen(host_module, context)
-    return NativeModules(device.inspect_source(), host.inspect_source(), functions)
+    return NativeModules(_text(device.inspect_source()), _text(host.inspect_source()), functions)
 
 
 def _device_function(func: Any) -> DeviceFunction:
@@ -90,21 +90,26 @@ def _device_function(func: Any) -> DeviceFunction:
     extent = attrs.get("thread_extent", {})
 
     def axis(tag: str) -> str:
-        return str(extent[tag]) if tag in extent else "1"
+        return _text(extent[tag]) if tag in extent else "1"
 
     shared = attrs.get("dyn_shared_memory_buf", 0)
     maps = tuple(
         getattr(getattr(p, "type_annotation", None), "storage_scope", "") == "grid_constant" for p in func.params
     )
     return DeviceFunction(
-        name=str(attrs["global_symbol"]),
-        argument_types=tuple("handle" if str(p.dtype) == "handle" else str(p.dtype) for p in func.params),
+        name=_text(attrs["global_symbol"]),
+        argument_types=tuple(_text(p.dtype) for p in func.params),
         tensor_maps=maps,
-        launch_tags=tuple(str(tag) for tag in attrs["tirx.kernel_launch_params"]),
+        launch_tags=tuple(_text(tag) for tag in attrs["tirx.kernel_launch_params"]),
         grid=(axis("blockIdx.x"), axis("blockIdx.y"), axis("blockIdx.z")),
         threads=(int(axis("threadIdx.x")), int(axis("threadIdx.y")), int(axis("threadIdx.z"))),
         dynamic_shared_bytes=_as_int(shared),
     )
+
+
+def _text(value: Any) -> str:
+    """A plain string: TVM's own is a subclass of `str`, which data that goes to a cache must not hold."""
+    return str.__str__(str(value))
 
 
 def _as_int(value: Any) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from core.codegen.tir import narrow, products
+from core.codegen.tir import copies, narrow, products
 from core.errors import UnsupportedOp
 from core.program.nodes import Const, Copy, Fill, Gemm, Reduce, Region, Scope, Stmt
 from core.program.walk import statements
@@ -60,6 +60,7 @@ def legalise(program: Program, chip: Chip, options: CompileOptions) -> Legalised
     result.prim_func, changed = narrow.wrap(result.prim_func)
     if changed:
         result.rewrites.append("8- and 16-bit integer arithmetic wraps: casts made explicit (C would widen to int)")
+    _safe_values(program, chip, result)
     _float32_products(program, options, result)
     return result
 
@@ -83,14 +84,22 @@ def _sliced_reduce(stmt: Reduce, chip: Chip, options: CompileOptions, result: Le
             )
 
 
-def _safe_value(stmt: Copy, chip: Chip, options: CompileOptions, result: Legalised) -> None:
+def _safe_values(program: Program, chip: Chip, result: Legalised) -> None:
     """Bulk tensor copies fill what is out of bounds with zero, whatever the safe value is."""
-    if not stmt.src_guard or "tma" not in chip.features:
+    if "tma" not in chip.features:
         return
-    if isinstance(stmt.fill, Const) and stmt.fill.value == 0:
-        return
-    why = f"copy of {stmt.src.buffer.name} with a non-zero safe value must not use TMA, whose fill is zero"
-    result.set_config("tl.disable_tma_lower", True, options.pass_configs, why, stmt)
+    found = [
+        stmt.src.buffer
+        for stmt in statements(program.view)
+        if isinstance(stmt, Copy) and stmt.src_guard and not (isinstance(stmt.fill, Const) and stmt.fill.value == 0)
+    ]
+    parameters = program.prim_func.buffer_map
+    names = frozenset(
+        parameters[program.prim_func.params[buffer.parameter]].name for buffer in found if buffer.parameter is not None
+    )
+    if names:
+        result.prim_func = copies.without_tma(result.prim_func, names)
+        result.rewrites.append(f"copies of {', '.join(sorted(names))} avoid TMA, which ignores a non-zero safe value")
 
 
 def _unguarded_fill(stmt: Fill, chip: Chip, options: CompileOptions, result: Legalised) -> None:
@@ -137,7 +146,6 @@ def _float32_products(program: Program, options: CompileOptions, result: Legalis
 _Rule = Callable[[Any, "Chip", "CompileOptions", Legalised], None]
 _RULES: tuple[tuple[type[Stmt], _Rule], ...] = (
     (Reduce, _sliced_reduce),
-    (Copy, _safe_value),
     (Fill, _unguarded_fill),
     (Gemm, _odd_warpgroup_tile),
 )

@@ -78,4 +78,9 @@ def fill_value(context: Context, buffer: Any, dtype: str) -> Expr:
     from core.program.tir.expressions import convert
 
     safe = context.safe_values.get(buffer.data)
-    return cast(constant(0), dtype) if safe is None else cast(convert(context, safe), dtype)
+    if safe is None:
+        return cast(constant(0), dtype)
+    # The FFI hands a literal of an annotation over as a plain number.
+    if isinstance(safe, (bool, int, float)):
+        return cast(constant(safe, "float32" if isinstance(safe, float) else "int32"), dtype)
+    return cast(convert(context, safe), dtype)

@@ -56,16 +56,17 @@ def main() -> int:
             progress.advance(task)
     from demo.table import summary, table
 
-    vendors = {info.target.partition(":")[0] for info in compiles}
-    described = sorted({info.target.partition(":")[0] for info in known.values()} - vendors)
+    able = {info.target.partition(":")[0] for info in compiles}
+    reasons = {info.target.partition(":")[0]: info.compile.reason for info in known.values()}
+    left_out = {vendor: reason for vendor, reason in reasons.items() if vendor not in able}
     if given.json:
-        print(json.dumps({"rows": [row.to_json() for row in rows], "described": described}, indent=2))
+        print(json.dumps({"rows": [row.to_json() for row in rows], "left_out": left_out}, indent=2))
     else:
         console = Console()
         # Piped output has no width of its own, and 80 columns fold every cell.
         console = console if console.is_terminal else Console(width=120)
         console.print(table(rows))
-        console.print(summary(rows, described), markup=False, highlight=False)
+        console.print(summary(rows, left_out), markup=False, highlight=False)
     # Asked for everything, a demo that ran nothing has shown nothing.
     ran = bool(given.target) or any(row.error is not None for row in rows)
     return 0 if ran and all(row.passed for row in rows) else 1

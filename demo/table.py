@@ -64,15 +64,15 @@ def _time(row: Row) -> str:
     return "" if row.run_s is None else f"{row.run_s * 1e3:.3g} ms"
 
 
-def summary(rows: list[Row], described: list[str]) -> str:
-    """What the table shows, in words; `described` are vendors that cannot compile yet."""
+def summary(rows: list[Row], left_out: dict[str, str]) -> str:
+    """What the table shows, in words; `left_out` are the vendors that cannot compile here, with the reason."""
+    compiled = [row for row in rows if row.compile_s is not None]
     ran = [row for row in rows if row.error is not None]
-    good = sum(row.passed for row in ran)
+    agree = sum(row.passed for row in ran)
     lines = [
-        f"{len(rows)} compiled or tried, {len(ran)} run here and compared with torch in float32:"
-        f" {good} of {len(ran)} within {TOLERANCE:g} of the largest value."
+        f"{len(compiled)} of {len(rows)} compiled. {len(ran)} ran on this machine; {agree} of these agree with torch in"
+        f" float32 (largest error within {TOLERANCE:g} of the largest value)."
     ]
-    if described:
-        lines.append(f"Described, and compiled for by nobody yet: {', '.join(described)}.")
+    lines += [f"Not compiled for {vendor}: {reason}." for vendor, reason in left_out.items()]
     lines += [f"{row.kernel} for {row.target}: {row.failure}" for row in rows if row.failure]
     return "\n".join(lines)

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 import core
-from tests.kernels import EXACT, Case, Tolerance, all_kernels, compare
+from tests.kernels import EXACT, Case, Tolerance, all_kernels, compare, silent_kernels
+from tests.kernels.silent import Silent, silent_cases
 
 CASES = all_kernels()
-BY_NAME = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+SILENT = silent_cases()
 
 
 def fresh_generator() -> tuple[torch.Generator, int]:
@@ -18,8 +19,8 @@ def fresh_generator() -> tuple[torch.Generator, int]:
     return gen, gen.seed()
 
 
-@BY_NAME
-def test_agrees_with_torch_on_the_cpu(case: Case) -> None:
+def agree_on_the_cpu(case: Case) -> None:
+    """Compiles for the CPU, runs with fresh data, compares with torch."""
     gen, seed = fresh_generator()
     inputs = case.inputs(gen)
     kernel = case.compile("cpu")
@@ -29,6 +30,11 @@ def test_agrees_with_torch_on_the_cpu(case: Case) -> None:
     except AssertionError as error:
         error.add_note(f"seed {seed}")
         raise
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_agrees_with_torch_on_the_cpu(case: Case) -> None:
+    agree_on_the_cpu(case)
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if not case.stock_refusal], ids=lambda case: case.name)
@@ -101,3 +107,32 @@ def test_comparison_treats_nan_and_infinity_exactly() -> None:
             compare(torch.tensor(wrong), special, loose, "special values")
     with pytest.raises(AssertionError, match="shape"):
         compare(special[:3], special, loose, "shapes")
+
+
+@pytest.mark.parametrize("silent", [entry for entry in SILENT if not entry.refusal], ids=lambda entry: entry.name)
+def test_silent_difference_has_its_honest_value_on_the_cpu(silent: Silent) -> None:
+    agree_on_the_cpu(silent.case)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:h200"])
+@pytest.mark.parametrize("silent", [entry for entry in SILENT if entry.refusal], ids=lambda entry: entry.name)
+def test_silent_difference_without_a_value_is_refused_with_its_line(silent: Silent, target: str) -> None:
+    with pytest.raises(getattr(core, silent.refusal)) as caught:
+        silent.case.compile(target)
+    assert caught.value.location is not None
+    assert caught.value.location.file == silent_kernels.__file__
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("silent", [entry for entry in SILENT if not entry.refusal], ids=lambda entry: entry.name)
+def test_silent_difference_compiles_or_is_refused_with_its_line_on_an_h200(silent: Silent) -> None:
+    """Whether the source computes the right value needs a device: scripts/gpu_corpus.py."""
+    refusal: core.TileHALError | None = None
+    try:
+        assert "__global__" in silent.case.compile("cuda:h200").get_kernel_source()
+    except core.TileHALError as error:
+        refusal = error
+    if refusal is not None:
+        assert refusal.location is not None
+        assert refusal.location.file == silent_kernels.__file__
+        assert refusal.hint

@@ -1,0 +1,44 @@
+"""What the stages of a compilation hand on, and finding and running external compilers: what a backend needs of it.
+
+The driver itself is :func:`core.compile`. Each name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.compiler.artifacts import BuiltKernel as BuiltKernel
+    from core.compiler.artifacts import CompileOptions as CompileOptions
+    from core.compiler.artifacts import Evidence as Evidence
+    from core.compiler.artifacts import LoweredKernel as LoweredKernel
+    from core.compiler.artifacts import Resources as Resources
+    from core.compiler.artifacts import Toolchain as Toolchain
+    from core.compiler.toolchain import FoundProgram as FoundProgram
+    from core.compiler.toolchain import NotFound as NotFound
+    from core.compiler.toolchain import ToolResult as ToolResult
+    from core.compiler.toolchain import find_program as find_program
+    from core.compiler.toolchain import run_tool as run_tool
+    from core.compiler.toolchain import tool_version as tool_version
+
+_HOMES = {
+    "artifacts": ("BuiltKernel", "CompileOptions", "Evidence", "LoweredKernel", "Resources", "Toolchain"),
+    "toolchain": ("FoundProgram", "NotFound", "ToolResult", "find_program", "run_tool", "tool_version"),
+}
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    module = _MODULE_OF.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULE_OF})

@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from core.hardware.identify import chip_by_device_name as chip_by_device_name
     from core.hardware.loading import load_chips as load_chips
     from core.hardware.loading import parse_chips as parse_chips
     from core.hardware.model import Chip as Chip
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from core.hardware.verify import verify as verify
 
 _HOMES = {
+    "identify": ("chip_by_device_name",),
     "loading": ("load_chips", "parse_chips"),
     "model": ("Chip",),
     "occupancy": ("Occupancy",),
@@ -51,7 +53,7 @@ _HOMES = {
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
-__all__ = sorted(_MODULE_OF)  # noqa: PLE0605 - a list of strings, computed so that it cannot drift from the table.
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:

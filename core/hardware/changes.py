@@ -96,7 +96,8 @@ def _value(chip: Chip, change: str, path: str, text: str) -> int | float:
         raise DescriptorError(
             f"{chip.target}: {change!r} changes nothing this chip describes"
             + (f" (did you mean {' or '.join(close)}?)" if close else ""),
-            hint=f"what may be changed: {', '.join(sorted(shorthands))}; or by path: {', '.join(allowed)}",
+            hint=f"what may be changed: {', '.join(sorted(shorthands))}; or any number by its path, for example "
+            f"{', '.join(_path_examples(chip))}",
             details={"target": chip.target, "shorthands": shorthands, "paths": list(allowed)},
         )
     dimension = quantities.dimension_of(path.rpartition(".")[2])
@@ -108,8 +109,19 @@ def _value(chip: Chip, change: str, path: str, text: str) -> int | float:
         if value < 0 or (value == 0 and dimension is not None):
             raise ValueError(f"{text!r} is not positive")
     except ValueError as error:
-        raise DescriptorError(f"{chip.target}: {change!r}: {error}", hint=f"{path} takes e.g. {_example(path)}") from error
+        raise DescriptorError(
+            f"{chip.target}: {change!r}: {error}", hint=f"{path} takes e.g. {_example(path)}"
+        ) from error
     return value
+
+
+def _path_examples(chip: Chip) -> list[str]:
+    paths = ["limits.threads_per_block"]
+    if chip.units:
+        paths.append(f"units.{chip.main_unit.key}.max_threads")
+    paths += [f"memories.{memory.name}.bandwidth_bytes_per_s" for memory in chip.memories[:1]]
+    paths += [f"rates.{key}.ops_per_s" for key in list(records(chip, "rates"))[:1]]
+    return paths
 
 
 def _example(path: str) -> str:

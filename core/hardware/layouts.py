@@ -48,7 +48,11 @@ def _compile(node: ast.expr, expression: str) -> IndexFunction:
     if isinstance(node, ast.Name) and node.id in _VARIABLES:
         return (lambda lane, i: lane) if node.id == "lane" else (lambda lane, i: i)
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
-        apply, left, right = _OPERATORS[type(node.op)], _compile(node.left, expression), _compile(node.right, expression)
+        apply, left, right = (
+            _OPERATORS[type(node.op)],
+            _compile(node.left, expression),
+            _compile(node.right, expression),
+        )
         return lambda lane, i: apply(left(lane, i), right(lane, i))
     raise ValueError(
         f"{ast.unparse(node)!r} in {expression!r}: only lane, i, integers and + - * // % >> << & | are understood"

@@ -136,7 +136,7 @@ class _Reader:
                 self.unknown_key((key,), known)
         self.vendor = document.get("vendor")
         if not isinstance(self.vendor, str) or not _NAME.fullmatch(self.vendor):
-            self.fail(("vendor",), "a file says whose chips it describes: vendor = \"name\"")
+            self.fail(("vendor",), 'a file says whose chips it describes: vendor = "name"')
         self.references = {
             key: self.model(Source, self.table(("references", key), value), ("references", key))
             for key, value in self.table(("references",), document.get("references", {})).items()
@@ -297,7 +297,7 @@ class _Reader:
             self.fail(
                 leaf.where,
                 "no source",
-                hint="write { value = ..., source = \"KEY\" }, or source = \"KEY\" in the table for all of its figures",
+                hint='write { value = ..., source = "KEY" }, or source = "KEY" in the table for all of its figures',
             )
         provenance.add(path, leaf)
         return value
@@ -319,7 +319,9 @@ class _Reader:
     def path(self, key: str, node: _Tree, where: Where, provenance: _Provenance) -> MemoryPath:
         match = re.fullmatch(r"(\S+) -> (\S+)(?: via (.+))?", key)
         if not match:
-            self.fail(_where(node, where), 'a path is written "source -> destination" or "source -> destination via engine"')
+            self.fail(
+                _where(node, where), 'a path is written "source -> destination" or "source -> destination via engine"'
+            )
         source, destination, engine = match.groups()
         ends = {"source": source, "destination": destination, "engine": engine}
         leaves: _Tree = {name: _Leaf(text, None, "", where) for name, text in ends.items() if text is not None}
@@ -351,7 +353,11 @@ class _Reader:
                 self.fail(leaf.where, f"no layout {leaf.value!r} (there are: {', '.join(self.layouts) or 'none'})")
             layouts[f"{operand}_layout"] = self.layouts[leaf.value]
         for variant in variants or ():
-            if not isinstance(variant, dict) or set(variant) - {"note"} != {"name", "types"} or len(variant["types"]) != 3:
+            if (
+                not isinstance(variant, dict)
+                or set(variant) - {"note"} != {"name", "types"}
+                or len(variant["types"]) != 3
+            ):
                 self.fail(_where(node, where), 'a variant is { name = "...", types = [a, b, accumulator] }')
             a_dtype, b_dtype, accumulator = variant["types"]
             name = variant["name"]

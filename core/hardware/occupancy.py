@@ -26,7 +26,8 @@ class Occupancy:
     Attributes:
         blocks: resident blocks per unit, 0 when the kernel cannot launch; None when a figure it depends on is unknown.
         at_most: the bound from the figures that are known (equal to `blocks` when that is known).
-        limits: the bound from each resource (`threads`, `registers`, `shared`, `blocks`), None where unknown.
+        limits: the bound from each resource (`threads`, `registers`, `shared`, `blocks`) as far as its figures are
+            known; None where none is.
         limited_by: the resources whose bound is the smallest.
         threads: threads per block, rounded up to whole waves.
         fraction: resident threads of all that fit, at `at_most` blocks; None when the unit's thread count is unknown.
@@ -53,7 +54,7 @@ class _Figures:
         value = self.chip.figure(path)
         if value is None and path not in self.missing:
             self.missing.append(path)
-        return value if value is None else int(value)
+        return value if isinstance(value, int) else None
 
 
 def occupancy(chip: Chip, threads: int, registers: int, shared_static: int = 0, shared_dynamic: int = 0) -> Occupancy:
@@ -104,7 +105,7 @@ def _by_threads(figures: _Figures, unit: ComputeUnit, threads: int, waves: int, 
     per_block, per_unit = figures("limits.threads_per_block"), figures(f"units.{unit.key}.max_threads")
     if per_block is not None and threads > per_block:
         return 0
-    return None if per_unit is None or per_block is None else (per_unit // lanes) // waves
+    return None if per_unit is None else (per_unit // lanes) // waves
 
 
 def _by_registers(figures: _Figures, unit: ComputeUnit, registers: int, waves: int, lanes: int) -> int | None:
@@ -114,16 +115,15 @@ def _by_registers(figures: _Figures, unit: ComputeUnit, registers: int, waves: i
     sub_units = figures(f"units.{unit.key}.sub_units")
     if per_thread is not None and registers > per_thread:
         return 0
-    if None in (per_thread, per_block, per_unit, granule, sub_units):
-        return None
-    assert per_block is not None and per_unit is not None and granule is not None and sub_units is not None
-    per_wave = _round_up(registers * lanes, granule)
-    if per_wave == 0:
-        return figures(f"units.{unit.key}.max_blocks")
-    # Waves are dealt out to the sub-units in turn, so a block is charged for whole rounds of them.
-    if per_wave * _round_up(waves, sub_units) > per_block:
+    # Without the granules the bound is that of exact allocation, which is never too low.
+    per_wave = _round_up(registers * lanes, granule or 1)
+    rounds = sub_units or 1
+    if per_block is not None and per_wave * _round_up(waves, rounds) > per_block:
         return 0
-    return ((per_unit // sub_units) // per_wave) * sub_units // waves
+    if per_unit is None or per_wave == 0:
+        return None if per_unit is None else figures(f"units.{unit.key}.max_blocks")
+    # Waves are dealt out to the sub-units in turn, each of which has its share of the registers.
+    return ((per_unit // rounds) // per_wave) * rounds // waves
 
 
 def _by_shared(figures: _Figures, memory: MemorySpace, static: int, dynamic: int) -> int | None:
@@ -131,22 +131,18 @@ def _by_shared(figures: _Figures, memory: MemorySpace, static: int, dynamic: int
     capacity, per_block = figures(f"{path}.capacity_bytes"), figures(f"{path}.per_block_bytes")
     reserved, granule = figures(f"{path}.reserved_per_block_bytes"), figures(f"{path}.allocation_unit_bytes")
     static_limit = figures(f"{path}.static_per_block_bytes")
+    if memory.carveouts_bytes is None:
+        figures(f"{path}.carveouts_bytes")
     if (static_limit is not None and static > static_limit) or (per_block is not None and static + dynamic > per_block):
         return 0
-    carveouts = memory.carveouts_bytes
-    if carveouts is None:
-        figures(f"{path}.carveouts_bytes")
-    if None in (capacity, per_block, reserved, granule, static_limit) or carveouts is None:
-        return None
-    assert capacity is not None and per_block is not None and reserved is not None and granule is not None
-    charged = _round_up(static + dynamic + reserved, granule)
-    if charged > per_block + reserved:
+    charged = _round_up(static + dynamic + (reserved or 0), granule or 1)
+    if per_block is not None and charged > per_block + (reserved or 0):
         return 0
-    if charged == 0:
-        return figures(f"units.{figures.chip.main_unit.key}.max_blocks")
-    # The runtime prefers the largest carve-out, which always holds one block that passed the test above.
-    total = max(size for size in carveouts if size <= capacity)
-    return total // charged
+    if capacity is None or charged == 0:
+        return None
+    # The runtime prefers the largest carve-out, which always holds one block that passed the tests above.
+    carveouts = [size for size in memory.carveouts_bytes or () if size <= capacity]
+    return max(carveouts, default=capacity) // charged
 
 
 def _round_up(value: int, multiple: int) -> int:

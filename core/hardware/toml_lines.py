@@ -22,7 +22,10 @@ def find_line(text: str, path: Sequence[str]) -> int:
         elif assignment := _ASSIGNMENT.match(line):
             key = [*table, *_keys(assignment["key"])]
             # An inline table holds more keys on the same line; each `name =` after the first is one of them.
-            candidates = [key, *(key + [name] for name in re.findall(r"([A-Za-z0-9_-]+)\s*=(?!=)", line[assignment.end() :]))]
+            candidates = [
+                key,
+                *(key + [name] for name in re.findall(r"([A-Za-z0-9_-]+)\s*=(?!=)", line[assignment.end() :])),
+            ]
         else:
             continue
         for candidate in candidates:

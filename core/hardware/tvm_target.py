@@ -51,6 +51,6 @@ def tvm_target(chip: Chip) -> dict[str, Any]:
         target |= {
             "mtriple": chip.codegen.get("triple"),
             "num-cores": chip.main_unit.count,
-            "mattr": [f"+{name.replace('_', '.') if name.startswith('sse4_') else name}" for name in chip.features] or None,
+            "mattr": [f"+{name}" for name in chip.features] or None,
         }
     return {key: value for key, value in target.items() if value is not None}

@@ -9,8 +9,7 @@ from pathlib import Path
 from backends.cuda import ptxas
 from backends.cuda.toolchain import cuda_include_folders, find_nvcc, nvcc_toolchain
 from core.codegen import host, native
-from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
-from core.compiler.toolchain import ToolResult, run_tool
+from core.compiler import BuiltKernel, CompileOptions, LoweredKernel, Toolchain, ToolResult, run_tool
 from core.hardware import Chip
 from core.plugins import BuildRequest
 

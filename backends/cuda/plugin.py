@@ -10,11 +10,11 @@ from backends.cuda.detect import tilehal_detect
 from core.plugins import hookimpl
 
 if TYPE_CHECKING:
-    from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
+    from core.compiler import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
     from core.hardware import Chip
     from core.plugins import BuildRequest, Finding
     from core.program import Program
-    from core.runtime.launcher import Launcher
+    from core.runtime import Launcher
     from core.tiling import KernelShape, TileRule
 
 __all__ = ["tilehal_chips", "tilehal_detect"]

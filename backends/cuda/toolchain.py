@@ -6,8 +6,7 @@ import re
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
-from core.compiler.artifacts import Toolchain
-from core.compiler.toolchain import FoundProgram, NotFound, find_program, tool_version
+from core.compiler import FoundProgram, NotFound, Toolchain, find_program, tool_version
 
 
 def find_nvcc() -> FoundProgram:

@@ -12,7 +12,9 @@ import core
 HAS_NVCC = shutil.which("nvcc") is not None
 
 
-def gemm(M: int, N: int, K: int, dtype: str = "float16", bm: int = 128, bn: int = 128, bk: int = 64, threads: int = 256):
+def gemm(
+    M: int, N: int, K: int, dtype: str = "float16", bm: int = 128, bn: int = 128, bk: int = 64, threads: int = 256
+):
     @T.prim_func
     def main(A: T.Tensor((M, K), dtype), B: T.Tensor((K, N), dtype), C: T.Tensor((M, N), "float32")):
         with T.Kernel(T.ceildiv(N, bn), T.ceildiv(M, bm), threads=threads) as (bx, by):

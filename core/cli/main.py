@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "targets": ("core.cli.targets", "targets", "List every known target and what it can do on this machine."),
     "compile": ("core.cli.compile", "compile_", "Compile a kernel from a file for a chip."),
     "doctor": ("core.cli.doctor", "doctor", "Find out what is wrong with this installation and its backends."),
+    "cache": ("core.cli.cache", "app", "Show, check and clear the cache of compiled kernels."),
 }
 
 

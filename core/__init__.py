@@ -28,6 +28,7 @@ from core.errors import (
 )
 
 if TYPE_CHECKING:
+    from core._tilelang.targets import install_tilelang_targets
     from core.compiler.driver import compile
     from core.hardware import Chip
     from core.runtime.kernel import Kernel
@@ -42,6 +43,7 @@ _LAZY = {
     "Kernel": "core.runtime.kernel",
     "chip": "core.target",
     "compile": "core.compiler.driver",
+    "install_tilelang_targets": "core._tilelang.targets",
     "kernel": "core.tiling",
     "stages": "core.tiling",
     "targets": "core.target",
@@ -68,6 +70,7 @@ __all__ = [
     "UnsupportedOp",
     "chip",
     "compile",
+    "install_tilelang_targets",
     "kernel",
     "stages",
     "targets",

@@ -1,3 +1,62 @@
-"""Hooks of the the host CPU backend."""
+"""Hooks of the CPU backend: tiles to C++, the system's compiler, a call through TVM-FFI.
+
+It has no simulator: the simulator of a CPU is the CPU.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from backends.cpu.chips import tilehal_chips
+from backends.cpu.detect import tilehal_detect
+from core.plugins import hookimpl
+
+if TYPE_CHECKING:
+    from core.compiler import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
+    from core.hardware import Chip
+    from core.plugins import BuildRequest, Finding
+    from core.program import Program
+    from core.runtime import Launcher
+
+__all__ = ["tilehal_chips", "tilehal_detect"]
+
+
+@hookimpl
+def tilehal_lower(chip: Chip, program: Program, options: CompileOptions) -> LoweredKernel:
+    """Tile-level view to C++."""
+    from core.codegen import cpp
+
+    return cpp.lower(program, chip, options)
+
+
+@hookimpl
+def tilehal_toolchain(chip: Chip) -> Toolchain:
+    """The C++ compiler and what `-march=native` means here."""
+    from backends.cpu.toolchain import toolchain
+
+    return toolchain()
+
+
+@hookimpl
+def tilehal_build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKernel:
+    """C++ to a shared library."""
+    from backends.cpu.build import build
+
+    return build(chip, lowered, request)
+
+
+@hookimpl
+def tilehal_launcher(chip: Chip, built: BuiltKernel) -> Launcher:
+    """Loads the library."""
+    from backends.cpu.launcher import CpuLauncher
+
+    return CpuLauncher(built)
+
+
+@hookimpl
+def tilehal_diagnose(chip: Chip) -> Sequence[Finding]:
+    """The compiler, found or not."""
+    from backends.cpu.diagnose import diagnose
+
+    return diagnose()

@@ -1,0 +1,358 @@
+"""One launch: the function of a block, and the function that runs the grid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from core.codegen.cpp.block import BlockWriter
+from core.codegen.cpp.expressions import Expressions, element_span
+from core.codegen.cpp.names import Names
+from core.codegen.cpp.ranges import Ranges
+from core.codegen.cpp.tiles import gemm_accumulator
+from core.codegen.cpp.types import cpp_type
+from core.codegen.cpp.writer import Writer, short
+from core.errors import UnsupportedOp
+from core.program import walk
+from core.program.effects import buffer_effects
+from core.program.nodes import (
+    Buffer,
+    Const,
+    Gemm,
+    Launch,
+    Let,
+    Load,
+    ReducerUpdate,
+    Scope,
+    Stmt,
+    Store,
+    Var,
+    VarKind,
+)
+
+#: Alignment of every on-chip buffer: a cache line, and the widest vector.
+ALIGNMENT_BYTES = 64
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a launch takes from outside: tensors, and variables bound on the host."""
+
+    buffers: list[Buffer] = field(default_factory=list)
+    variables: list[Var] = field(default_factory=list)
+    written: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, launch: Launch) -> Usage:
+        usage = cls()
+        buffers: dict[int, Buffer] = {id(buffer): buffer for buffer in launch.buffers}
+        variables: dict[int, Var] = {}
+        bound = {id(var) for var, _ in launch.grid}
+        for stmt in walk.statements(launch):
+            for buffer in mentioned_buffers(stmt):
+                buffers.setdefault(id(buffer), buffer)
+            for expr in walk.expressions(stmt):
+                if isinstance(expr, Var):
+                    variables.setdefault(id(expr), expr)
+            if isinstance(stmt, Let):
+                bound.add(id(stmt.var))
+        for buffer in buffers.values():
+            for extent in (*buffer.shape, *buffer.strides):
+                for expr in walk.subexpressions(extent):
+                    if isinstance(expr, Var):
+                        variables.setdefault(id(expr), expr)
+        outside = (VarKind.SCALAR, VarKind.SYMBOL, VarKind.LET)
+        usage.buffers = list(buffers.values())
+        usage.variables = [var for var in variables.values() if var.kind in outside and id(var) not in bound]
+        usage.written = buffer_effects((launch,))[1]
+        return usage
+
+
+def mentioned_buffers(stmt: Stmt) -> Iterable[Buffer]:
+    """Every buffer a statement itself names."""
+    for region in walk.regions(stmt):
+        yield region.buffer
+    if isinstance(stmt, Store | ReducerUpdate):
+        yield stmt.buffer
+    for expr in walk.expressions(stmt):
+        if isinstance(expr, Load):
+            yield expr.buffer
+
+
+class LaunchWriter:
+    """Writes the functions of one launch into a shared source file."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        names: Names,
+        launch: Launch,
+        name: str,
+        parameters: Sequence[Buffer],
+        *,
+        wide_indices: bool,
+    ) -> None:
+        if launch.uses_threads:
+            raise UnsupportedOp(
+                "the kernel reads a thread index: per-thread code has no meaning where a block is one thread",
+                hint="write the loop as T.Parallel over the tile, or compile for a target with threads (cuda)",
+                location=launch.location,
+            )
+        self.out = writer
+        self.names = names
+        self.launch = launch
+        self.usage = Usage.of(launch)
+        self.block_name = names.fresh(f"{name}_block")
+        self.launch_name = names.fresh(f"{name}_launch")
+        self.ranges = Ranges()
+        self.expressions = Expressions(names, self.ranges, wide_indices=wide_indices)
+        self.expressions.location = launch.location
+        self._aliases: dict[int, list[Buffer]] = {}
+        used = {id(buffer.storage) for buffer in self.usage.buffers}
+        known = {id(buffer) for buffer in self.usage.buffers}
+        # A launch may use a parameter through a view only.
+        self.usage.buffers += [b for b in parameters if id(b.storage) in used and id(b) not in known]
+        for buffer in self.usage.buffers:
+            self._aliases.setdefault(id(buffer.storage), []).append(buffer)
+        self._refuse_unknown_scopes()
+        self.expressions.scalars = self._scalars()
+        self.products = [stmt for stmt in walk.statements(launch) if isinstance(stmt, Gemm)]
+
+    # ------------------------------------------------------------------------------------------------ buffers
+
+    def _refuse_unknown_scopes(self) -> None:
+        for buffer in self.usage.buffers:
+            cpp_type(buffer.dtype, buffer.location)
+            if buffer.scope in (Scope.BARRIER, Scope.OTHER):
+                raise UnsupportedOp(
+                    f"{buffer.name} lives in {buffer.storage.tilelang_scope}, which only one dialect knows",
+                    hint="use shared, fragment, local or global memory",
+                    location=buffer.location,
+                )
+
+    def _scalars(self) -> set[int]:
+        """`T.alloc_var`s that nothing else is a view of: plain C++ variables."""
+        used_as_region: set[int] = set()
+        for stmt in walk.statements(self.launch):
+            used_as_region |= {id(region.buffer) for region in walk.regions(stmt)}
+        return {
+            id(buffer)
+            for buffer in self.usage.buffers
+            if buffer.scope is Scope.VAR
+            and len(self._aliases[id(buffer.storage)]) == 1
+            and element_span(buffer) == 1
+            and not (buffer.dtype == "bool" and id(buffer) in used_as_region)
+        }
+
+    @property
+    def tensors(self) -> list[Buffer]:
+        """Buffers in memory that outlives a block: parameters, workspaces and views of them."""
+        return [buffer for buffer in self.usage.buffers if buffer.scope is Scope.GLOBAL]
+
+    @property
+    def tiles(self) -> list[Buffer]:
+        """On-chip buffers that are arrays."""
+        return [
+            buffer
+            for buffer in self.usage.buffers
+            if buffer.scope is not Scope.GLOBAL and id(buffer) not in self.expressions.scalars
+        ]
+
+    @property
+    def parameters(self) -> list[Buffer]:
+        """The tensors the launch function takes: one per storage, the kernel's own parameter where it has one."""
+        return [group[0] for group in self._tensor_groups() if group[0].parameter is not None]
+
+    def _tensor_groups(self) -> list[list[Buffer]]:
+        """Tensors by storage, the parameter itself first."""
+        groups = []
+        for buffers in self._aliases.values():
+            if buffers[0].scope is Scope.GLOBAL:
+                groups.append(sorted(buffers, key=lambda buffer: buffer.parameter is None))
+        return groups
+
+    def pointer_type(self, buffer: Buffer) -> str:
+        """`const float16*`; restrict where nothing else in the launch is a view of the same memory."""
+        element = cpp_type(buffer.dtype, buffer.location).element
+        written = buffer.scope is not Scope.GLOBAL or id(buffer.storage) in self.usage.written
+        alone = len(self._aliases[id(buffer.storage)]) == 1
+        return f"{'' if written else 'const '}{element}*{' __restrict' if alone else ''}"
+
+    def variable_type(self, var: Var) -> str:
+        return self.expressions.index_type(var.dtype)
+
+    # ------------------------------------------------------------------------------------------------ the block
+
+    def write_block(self) -> None:
+        """The function that computes one block."""
+        launch = self.launch
+        parameters = [f"{self.pointer_type(buffer)} {self.names.of(buffer)}" for buffer in self.tensors]
+        parameters += [f"{self.variable_type(var)} {self.names.of(var)}" for var in self.usage.variables]
+        parameters += [f"{self.variable_type(var)} {self.names.of(var)}" for var, _ in launch.grid]
+        parameters += [f"{self.pointer_type(buffer)} {self.names.of(buffer)}" for buffer in self.tiles]
+        if self.products:
+            parameters.append("char* panels")
+        parameters.append("[[maybe_unused]] tile::Status& status")
+        where = f" ({short(launch.location)})" if launch.location else ""
+        self.out.line(f"// One block of the launch{where}.")
+        if self.tiles:
+            self.out.line("// " + "; ".join(self._tile_note(buffer) for buffer in self.tiles))
+        self.out.line(f"static void {self.block_name}({', '.join(parameters)}) {{")
+        with self.out.indented():
+            for buffer in self.usage.buffers:
+                if id(buffer) in self.expressions.scalars:
+                    spelled = cpp_type(buffer.dtype, buffer.location)
+                    initial = "false" if buffer.dtype == "bool" else f"{spelled.value}(0)"
+                    self.out.line(f"{spelled.value} {self.names.of(buffer)} = {initial};")
+            for var, extent in launch.grid:
+                self.ranges.enter_loop(var, Const(var.dtype, 0), extent)
+            block = BlockWriter(self.out, self.expressions, "status.fail({0}); return;")
+            block.shared_storages = {key for key, buffers in self._aliases.items() if len(buffers) > 1}
+            block.body(launch.body)
+        self.out.line("}")
+        self.out.line()
+
+    def _tile_note(self, buffer: Buffer) -> str:
+        shape = " x ".join(self.expressions.index(extent) for extent in buffer.shape)
+        return f"{self.names.of(buffer)} {buffer.scope.value} {buffer.dtype} {shape}"
+
+    # ------------------------------------------------------------------------------------------------ the grid
+
+    def write_launch(self) -> None:
+        """The function that runs the block function over the grid."""
+        launch = self.launch
+        parameters = [f"{self._plain_pointer(buffer)} {self.names.of(buffer)}" for buffer in self.parameters]
+        parameters += [f"{self.variable_type(var)} {self.names.of(var)}" for var in self.usage.variables]
+        parameters.append("tile::Status& status")
+        self.out.line(f"static void {self.launch_name}({', '.join(parameters)}) {{")
+        with self.out.indented():
+            self._write_tensor_views()
+            axes = []
+            for axis, (_, extent) in zip("xyz", launch.grid, strict=False):
+                self.out.line(f"const int64_t grid_{axis} = {self.expressions.index(extent)};")
+                axes.append(f"grid_{axis}")
+            for axis in axes:
+                self.out.line(f"if ({axis} <= 0) return;")
+            offsets = self._write_layout()
+            total = " * ".join(axes) or "1"
+            head = f"tile::for_each_block({total}, scratch_bytes, status, [&](int64_t block, char* scratch) {{"
+            self.out.line(head)
+            with self.out.indented():
+                self._write_call(axes, offsets)
+            self.out.line("});")
+            for buffer in self._workspaces():
+                self.out.line(f"free({self.names.of(buffer)});")
+        self.out.line("}")
+        self.out.line()
+
+    def _plain_pointer(self, buffer: Buffer) -> str:
+        return self.pointer_type(buffer).removesuffix(" __restrict")
+
+    def _workspaces(self) -> list[Buffer]:
+        return [group[0] for group in self._tensor_groups() if group[0].parameter is None]
+
+    def _write_tensor_views(self) -> None:
+        """Workspaces are allocated; other views of a tensor's memory are the same address under another type."""
+        for group in self._tensor_groups():
+            first = group[0]
+            if first.parameter is None:
+                size = " ".join(self._bytes_of(group))
+                kind = cpp_type(first.dtype, first.location).element
+                name = self.names.of(first)
+                self.out.line(f"{kind}* {name} = static_cast<{kind}*>(aligned_alloc(64, ({size} + 63) / 64 * 64));")
+                self.out.line(f'if ({name} == nullptr) return status.fail("no memory for the workspace {first.name}");')
+            for view in group[1:]:
+                kind = self._plain_pointer(view)
+                self.out.line(f"{kind} {self.names.of(view)} = reinterpret_cast<{kind}>({self.names.of(first)});")
+
+    def _bytes_of(self, buffers: Sequence[Buffer]) -> list[str]:
+        """An expression, in pieces, for the bytes that hold all of `buffers`."""
+        sizes = [self._static_bytes(buffer) for buffer in buffers]
+        known = max((size for size in sizes if size is not None), default=None)
+        unknown = [self._dynamic_bytes(b) for b, size in zip(buffers, sizes, strict=True) if size is None]
+        if not unknown:
+            return [f"int64_t({known})"]
+        text = unknown[0] if known is None else f"tile::larger({known}, {unknown[0]})"
+        for other in unknown[1:]:
+            text = f"tile::larger({text}, {other})"
+        return [text]
+
+    @staticmethod
+    def _static_bytes(buffer: Buffer) -> int | None:
+        span = element_span(buffer)
+        return None if span is None else span * cpp_type(buffer.dtype, buffer.location).size_bytes
+
+    def _dynamic_bytes(self, buffer: Buffer) -> str:
+        size = cpp_type(buffer.dtype, buffer.location).size_bytes
+        terms = [
+            f"(int64_t({self.expressions.index(extent)}) - 1) * ({self.expressions.index(stride)})"
+            for extent, stride in zip(buffer.shape, buffer.strides, strict=True)
+        ]
+        return f"({' + '.join(terms)} + 1) * {size}"
+
+    def _write_layout(self) -> dict[int, str]:
+        """Places the tiles one after the other in the memory of a thread; returns each storage's offset."""
+        offsets: dict[int, str] = {}
+        position = 0
+        base = ""
+        for key, buffers in self._aliases.items():
+            if buffers[0].scope is Scope.GLOBAL or id(buffers[0]) in self.expressions.scalars:
+                continue
+            static = [self._static_bytes(buffer) for buffer in buffers]
+            offsets[key] = f"{base}{position}" if position or not base else base.removesuffix(" + ")
+            if all(size is not None for size in static):
+                position += -(-max(size or 0 for size in static) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+            else:
+                end = self.names.fresh(f"after_{buffers[0].name}")
+                size = " ".join(self._bytes_of(buffers))
+                self.out.line(f"const int64_t {end} = {offsets[key]} + ({size} + 63) / 64 * 64;")
+                base, position = f"{end} + ", 0
+        panels = [
+            f"tile::gemm_scratch_bytes<{kind}>({m}, {n}, {k})"
+            for kind, m, n, k in dict.fromkeys((gemm_accumulator(p), p.m, p.n, p.k) for p in self.products)
+        ]
+        end = f"{base}{position}"
+        if panels:
+            self.out.line(f"const int64_t panels_at = {end};")
+            largest = panels[0]
+            for other in panels[1:]:
+                largest = f"tile::larger({largest}, {other})"
+            end = f"panels_at + {largest}"
+        self.out.line(f"const int64_t scratch_bytes = {end};")
+        return offsets
+
+    def _write_call(self, axes: Sequence[str], offsets: dict[int, str]) -> None:
+        """Unpacks the linear block number (x runs fastest) and calls the block."""
+        launch = self.launch
+        divisor = ""
+        for position, ((var, _), axis) in enumerate(zip(launch.grid, axes, strict=True)):
+            kind = self.variable_type(var)
+            quotient = f"block / ({divisor})" if " * " in divisor else f"block / {divisor}" if divisor else "block"
+            last = position == len(axes) - 1
+            value = quotient if last else f"{quotient} % {axis}"
+            self.out.line(f"const {kind} {self.names.of(var)} = {kind}({value});")
+            divisor = f"{divisor} * {axis}" if divisor else axis
+        arguments = [self.names.of(buffer) for buffer in self.tensors]
+        arguments += [self.names.of(var) for var in self.usage.variables]
+        arguments += [self.names.of(var) for var, _ in launch.grid]
+        for buffer in self.tiles:
+            element = cpp_type(buffer.dtype, buffer.location).element
+            offset = offsets[id(buffer.storage)]
+            at = "scratch" if offset == "0" else f"scratch + {offset}"
+            arguments.append(f"reinterpret_cast<{element}*>({at})")
+        if self.products:
+            arguments.append("scratch + panels_at")
+        self.out.line(f"{self.block_name}({', '.join([*arguments, 'status'])});")
+
+    @property
+    def static_scratch_bytes(self) -> int | None:
+        """Bytes of on-chip buffers per block, each rounded up to the alignment; None when symbolic."""
+        total = 0
+        for buffers in self._aliases.values():
+            if buffers[0].scope is Scope.GLOBAL:
+                continue
+            sizes = [self._static_bytes(buffer) for buffer in buffers]
+            if any(size is None for size in sizes):
+                return None
+            total += -(-max(size or 0 for size in sizes) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+        return total

@@ -61,11 +61,13 @@ def _print(report: Report, out: Console) -> None:
         )
     out.print(backends)
     out.print()
-    imports = section("Imports", "module", "status", "distribution", "file")
+    out.print("[bold]Imports[/bold]")
     for module in report.imports:
         status = f"[green]{module.status}[/green]" if module.status == "ok" else f"[red]{module.status}[/red]"
-        imports.add_row(module.module, status, escape(module.distribution or module.detail), escape(module.file))
-    out.print(imports)
+        out.print(f"{module.module}  {status}  {escape(module.distribution or module.detail)}", soft_wrap=True)
+        if module.file:
+            # One line whatever the width, so that it can be copied.
+            out.print(f"  [dim]{escape(module.file)}[/dim]", soft_wrap=True)
     out.print()
     for finding in report.findings:
         colour = _COLOURS[finding.severity]

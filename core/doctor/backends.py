@@ -12,7 +12,7 @@ from typing import Any
 
 from core.doctor.codes import finding
 from core.doctor.report import BackendReport
-from core.errors import BackendHookError, BackendLoadError, TileHALError
+from core.errors import BackendHookError, BackendLoadError, TargetNotFound, TileHALError
 from core.plugins import Backend, Entry, Finding, Manager, manager
 from core.plugins.isolation import DEFAULT_TIMEOUT_S, LOAD_TIMEOUT, load_timeout_s
 from core.plugins.probe import Outcome, run_in_child
@@ -124,6 +124,8 @@ def check_vendor(vendor: str, target: str | None) -> dict[str, Any]:
             findings.append(_hook_failed(error))
     except BackendLoadError:
         pass  # An extension of the chip, in plugins.failures().
+    except TargetNotFound as error:
+        findings.append(finding("target-unknown", error.message, error.hint, **error.details))
     except TileHALError as error:
         findings.append(_hook_failed(error))
     report = BackendReport(vendor, backend.package, tuple(chip.target for chip in chips), detector, examined, toolchain)

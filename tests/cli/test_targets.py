@@ -1,0 +1,49 @@
+"""`tilehal targets`."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from core.cli.main import run
+from core.plugins import DetectedDevice, Manager, hookimpl, local_entry, use_manager
+from tests.plugins.fakes import FakeVendor
+
+
+@pytest.fixture
+def plugins():
+    bad = SimpleNamespace(tilehal_detect=hookimpl(lambda: []))
+    vendor = FakeVendor("acme", "one", "two", devices=[DetectedDevice("one", 0, "acme-smi")])
+    entries = [local_entry("acme", vendor, distribution="tilehal-acme", version="1.0"), local_entry("bad", bad)]
+    with use_manager(Manager(entries)) as manager:
+        yield manager
+
+
+def test_one_line_a_chip_and_each_reason_once(plugins, capsys):
+    assert run(["targets"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "acme:one * ONE no 1 no 1 no 1 no 1" in lines
+    assert "acme:two TWO no 1 no 1 no 1 no 1" in lines
+    assert "1 tilehal-acme 1.0 does not implement tilehal_lower" in lines
+
+
+def test_a_failed_backend_is_listed_with_its_cause(plugins, capsys):
+    run(["targets"])
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "bad no 2 no 2 no 2 no 2" in printed
+    assert "does not implement tilehal_chips" in printed
+
+
+def test_json_has_what_python_has(plugins, capsys):
+    from core.target import targets
+
+    assert run(["targets", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == [info.to_json() for info in targets()]
+
+
+def test_no_backend_at_all_says_what_to_do(capsys):
+    with use_manager(Manager([])):
+        assert run(["targets"]) == 0
+    assert "Install one" in capsys.readouterr().out

@@ -1,0 +1,1 @@
+"""Checks that a backend keeps the meaning of kernels."""

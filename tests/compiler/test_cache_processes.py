@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -168,6 +169,15 @@ def test_a_living_process_is_never_swept_however_old(tmp_path):
     assert folder.is_dir()
     (tmp_path / "go").touch()
     assert finish(process) == "b'ELF'\n"
+
+
+def test_a_cache_deleted_while_a_process_uses_it_is_begun_again(tmp_path):
+    cache = Cache(tmp_path / "cache")
+    lowered = lowered_kernel()
+    for _ in range(2):
+        built, hit = cache.built(key("b"), lowered, builder(lowered))
+        assert (hit, built.path("library").read_bytes()) == (False, b"ELF")
+        shutil.rmtree(tmp_path / "cache")
 
 
 def test_a_process_that_ends_in_order_leaves_only_entries(tmp_path):

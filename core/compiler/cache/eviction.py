@@ -101,8 +101,9 @@ def sweep(root: Path, own: session.Session | None, *, older_than_s: float = sess
         with contextlib.suppress(OSError):
             if folder.stat().st_mtime <= oldest:
                 shutil.rmtree(folder, ignore_errors=True)
-    # A lock removed at the very moment somebody takes it costs a duplicate build, not more: entries appear by a rename.
+    # Whatever the caller's age: a lock file removed while somebody takes it costs a duplicate build (not more: entries
+    # appear by a rename), so only those go that nobody has made anything under for long.
     for lock in (root / LOCKS).glob("*.lock"):
         with contextlib.suppress(OSError):
-            if lock.stat().st_mtime <= oldest:
+            if lock.stat().st_mtime <= time.time() - session.KEEP_S:
                 lock.unlink()

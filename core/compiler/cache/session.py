@@ -23,6 +23,7 @@ FOLDER = "sessions"
 
 _LOCK = "lock"
 _USED = "used"
+_UNBORN = "new-"
 
 #: How long the folders of failed builds, damaged entries and refusals are kept.
 KEEP_S = 24 * 3600.0
@@ -37,11 +38,14 @@ class Session:
 
     def __init__(self, root: Path, used: Iterable[str] = ()) -> None:
         self.pid = os.getpid()
-        self.folder = root / FOLDER / f"{self.pid}-{secrets.token_hex(4)}"
-        self.folder.mkdir(parents=True)
-        self._descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        # Blocking: somebody who probes the lock holds it only for an instant.
+        name = f"{self.pid}-{secrets.token_hex(4)}"
+        self.folder = root / FOLDER / name
+        # Locked before it gets its name: nobody ever sees a session of a living process that is not locked.
+        unborn = root / FOLDER / f"{_UNBORN}{name}"
+        unborn.mkdir(parents=True)
+        self._descriptor = os.open(unborn / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)
+        os.rename(unborn, self.folder)
         self._count = itertools.count(1)
         self._keep = False
         self.used: set[str] = set()
@@ -104,8 +108,11 @@ def current(root: Path) -> Session:
     with _GUARD:
         found = _SESSIONS.get(root)
         if found is None or found.pid != os.getpid() or not found.folder.exists():
-            # A child made by fork goes on using what its parent uses.
-            found = _SESSIONS[root] = Session(root, () if found is None else found.used)
+            # A child made by fork goes on using what its parent uses; so do we when somebody deleted the folder.
+            used = () if found is None else tuple(found.used)
+            if found is not None:
+                found.close()
+            found = _SESSIONS[root] = Session(root, used)
         return found
 
 
@@ -151,13 +158,13 @@ def used_by_others(root: Path, own: Session | None) -> set[str]:
 def sweep(root: Path, own: Session | None, *, older_than_s: float = KEEP_S) -> int:
     """Removes what dead processes left, when it is older than `older_than_s`; returns how many folders went."""
     swept = 0
-    oldest = time.time() - older_than_s
+    now = time.time()
     for folder in _sessions(root):
         if own is not None and folder == own.folder:
             continue
+        age_s = KEEP_S if folder.name.startswith(_UNBORN) else older_than_s
         with contextlib.suppress(OSError):
-            # Age first: a session that is being made has no lock yet.
-            if folder.stat().st_mtime <= oldest and not is_alive(folder):
+            if folder.stat().st_mtime <= now - age_s and not is_alive(folder):
                 shutil.rmtree(folder, ignore_errors=True)
                 swept += 1
     return swept

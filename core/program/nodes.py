@@ -83,7 +83,7 @@ class Buffer:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # so that Var, below, compares by identity
 class Expr:
     dtype: str
 

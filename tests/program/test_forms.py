@@ -581,3 +581,9 @@ def test_fill_of_a_slice(launch):
     assert isinstance(fill, Fill)
     assert [e.value for e in fill.dst.extents] == [1, 4]
     assert fill.guard == ()
+
+
+def test_variables_compare_by_identity():
+    first, second = Var("int32", "i", VarKind.LOOP), Var("int32", "i", VarKind.LOOP)
+    assert first != second
+    assert len({first, second}) == 2

@@ -62,6 +62,32 @@ class TestUnusableFolder:
         assert (hit, content) == ("False", "b'ELF'")
         assert not Path(folder).exists()
 
+    def test_what_a_failed_build_left_outlives_the_process(self, tmp_path):
+        (tmp_path / "file").touch()
+        script = """
+            import tempfile, warnings
+            from core.errors import BuildFailed
+            warnings.simplefilter("ignore")
+            tempfile.tempdir = args[1]
+
+            def make(folder):
+                if args[2]:
+                    (folder / "kernel.cpp").write_text(args[2])
+                raise BuildFailed("refused", details={"source": str(folder / "kernel.cpp")})
+
+            try:
+                Cache(Path(args[0])).built(key("b"), lowered_kernel(), make)
+            except BuildFailed as error:
+                print(error.details["source"])
+        """
+        temporary = tmp_path / "temporary"
+        temporary.mkdir()
+        finish(start(script, tmp_path / "file" / "cache", temporary, ""))
+        assert list(temporary.iterdir()) == []
+        source = Path(finish(start(script, tmp_path / "file" / "cache", temporary, "int x = ;")).strip())
+        assert source.read_text() == "int x = ;"
+        assert temporary in source.parents
+
     def test_nowhere_to_build_at_all_is_a_typed_error(self, monkeypatch):
         def refuse(prefix: str) -> str:
             raise OSError(errno.EROFS, "Read-only file system", "/tmp")

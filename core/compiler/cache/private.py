@@ -32,8 +32,9 @@ def new_folder() -> Path:
 
 
 def keep(folder: Path) -> None:
-    """Leaves the folder in place when the process ends: an error message refers to it."""
-    _FOLDERS.pop(folder, None)
+    """Leaves the folder in place when the process ends, if anything is in it: an error message refers to that."""
+    if any(folder.iterdir()):
+        _FOLDERS.pop(folder, None)
 
 
 @atexit.register

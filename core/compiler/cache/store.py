@@ -178,7 +178,7 @@ class Store:
         folder = private.new_folder()
         try:
             build(folder)
-        except TileHALError:
+        except BuildFailed:
             private.keep(folder)
             raise
         return folder

@@ -107,25 +107,28 @@ def _blocked(findings: Sequence[Finding]) -> Mapping[Stage, str]:
     return blocked
 
 
-def _missing(backend: Backend, chip: Chip, hook: str) -> Verdict | None:
+def _unable(backend: Backend, chip: Chip, hook: str, after: Verdict | None = None) -> Verdict | None:
+    """Why a stage is out of the question: the stage `after` which it comes is, or nobody implements its hook."""
+    if after is not None and not after.possible:
+        return after
     if backend.implements(hook, chip):
         return None
     return Verdict(False, f"{backend.package} does not implement {hook}")
 
 
 def _compiles(backend: Backend, chip: Chip, blocked: Mapping[Stage, str]) -> Verdict:
-    missing = _missing(backend, chip, "tilehal_lower")
-    if missing is not None:
-        return missing
+    unable = _unable(backend, chip, "tilehal_lower")
+    if unable is not None:
+        return unable
     if find_spec("tilelang") is None:
         return Verdict(False, "tilelang is not installed")
     return Verdict("compile" not in blocked, blocked.get("compile", ""))
 
 
 def _builds(backend: Backend, chip: Chip, blocked: Mapping[Stage, str], compiles: Verdict) -> Verdict:
-    missing = _missing(backend, chip, "tilehal_build")
-    if not compiles or missing is not None:
-        return missing or compiles
+    unable = _unable(backend, chip, "tilehal_build", after=compiles)
+    if unable is not None:
+        return unable
     if "build" in blocked:
         return Verdict(False, blocked["build"])
     if not backend.implements("tilehal_toolchain", chip):
@@ -138,9 +141,9 @@ def _builds(backend: Backend, chip: Chip, blocked: Mapping[Stage, str], compiles
 
 
 def _runs(backend: Backend, chip: Chip, blocked: Mapping[Stage, str], builds: Verdict) -> Verdict:
-    missing = _missing(backend, chip, "tilehal_launcher")
-    if not builds or missing is not None:
-        return missing or builds
+    unable = _unable(backend, chip, "tilehal_launcher", after=builds)
+    if unable is not None:
+        return unable
     if "run" in blocked:
         return Verdict(False, blocked["run"])
     device = _device(backend, chip)
@@ -148,9 +151,9 @@ def _runs(backend: Backend, chip: Chip, blocked: Mapping[Stage, str], builds: Ve
 
 
 def _simulates(backend: Backend, chip: Chip, blocked: Mapping[Stage, str], compiles: Verdict) -> Verdict:
-    missing = _missing(backend, chip, "tilehal_simulator")
-    if not compiles or missing is not None:
-        return missing or compiles
+    unable = _unable(backend, chip, "tilehal_simulator", after=compiles)
+    if unable is not None:
+        return unable
     return Verdict("simulate" not in blocked, blocked.get("simulate", ""))
 
 

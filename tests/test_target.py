@@ -264,6 +264,13 @@ class TestCapabilities:
         assert self.stages(info) == [False] * 4
         assert info.compile.reason == "tilehal-acme 1.0 does not implement tilehal_lower"
 
+    def test_a_backend_without_a_launcher_builds_and_does_not_run(self):
+        vendor = self.Full("acme", devices=[device("one", "acme-smi")])
+        vendor.tilehal_launcher = vendor.tilehal_simulator = None
+        (info,) = targets(manager=plugins(vendor))
+        assert self.stages(info) == [True, True, False, False]
+        assert info.run.reason == "tilehal-acme 1.0 does not implement tilehal_launcher"
+
     def test_running_needs_the_device(self):
         here, elsewhere = targets(manager=plugins(self.Full("acme", "one", "two", devices=[device("one", "acme-smi")])))
         assert self.stages(here) == [True] * 4

@@ -1,0 +1,1 @@
+"""TileHAL backend for the imaginary Nova accelerators. Importing it does nothing; `plugin` has the hooks."""

@@ -1,0 +1,1 @@
+"""In-house additions to the Nova backend."""

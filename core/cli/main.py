@@ -22,6 +22,11 @@ ERROR_STATUS = 2
 
 #: name: (module, function or Typer app in it, what `--help` says about it), in the order `--help` lists them.
 COMMANDS: dict[str, tuple[str, str, str]] = {
+    "describe": (
+        "core.cli.describe",
+        "describe",
+        "Describe chips: units, memories, peak rates, and where each figure comes from.",
+    ),
     "targets": ("core.cli.targets", "targets", "List every known target and what it can do on this machine."),
     "compile": ("core.cli.compile", "compile_", "Compile a kernel from a file for a chip."),
     "doctor": ("core.cli.doctor", "doctor", "Find out what is wrong with this installation and its backends."),
@@ -69,9 +74,9 @@ app = typer.Typer(
 
 def _show_version(asked: bool) -> None:
     if asked:
-        from importlib.metadata import version
+        import core
 
-        print(f"tilehal {version('tilehal')}")
+        print(f"tilehal {core.__version__}")
         raise typer.Exit
 
 
@@ -92,10 +97,6 @@ def run(arguments: Sequence[str] | None = None) -> int:
             raise
         print_error(error, as_json="--json" in words)
         return ERROR_STATUS
-    except BrokenPipeError:
-        # The reader (`| head`) has seen enough.
-        sys.stderr.close()
-        return 0
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     return 0

@@ -5,7 +5,8 @@ first time, a child process imports it, with a time limit. Success is remembered
 the next process imports directly. An import that merely raises is not judged here: it is repeated in this process,
 where the real exception becomes the `__cause__` of the error the user sees.
 
-`TILEHAL_LOAD_TIMEOUT` is the limit in seconds (default 30); 0 turns trial imports off.
+`TILEHAL_LOAD_TIMEOUT` is the limit in seconds (default 30); 0 turns trial imports off. With `TILEHAL_DISABLE_CACHE`
+nothing is remembered, and every process tries.
 """
 
 from __future__ import annotations
@@ -51,13 +52,13 @@ def import_fault(entry: Entry, code_hash: str) -> str | None:
     if limit_s == 0 or entry.plugin is not None or entry.module in sys.modules or not sys.executable:
         return None
     stamp = _stamp(entry, code_hash)
-    if stamp.exists():
+    if stamp is not None and stamp.exists():
         return None
     outcome = run_in_child(_IMPORT, arguments=entry.module, timeout_s=limit_s)
     if outcome.status in ("died", "timeout"):
         said = f"; it printed:\n{outcome.output.strip()}" if outcome.output.strip() else ""
         return f"importing {entry.module} {outcome.value}{said}"
-    if outcome.status == "ok":
+    if outcome.status == "ok" and stamp is not None:
         # A folder that cannot be written costs a trial import per process, nothing else.
         with contextlib.suppress(OSError):
             stamp.parent.mkdir(parents=True, exist_ok=True)
@@ -65,7 +66,9 @@ def import_fault(entry: Entry, code_hash: str) -> str | None:
     return None
 
 
-def _stamp(entry: Entry, code_hash: str) -> Path:
+def _stamp(entry: Entry, code_hash: str) -> Path | None:
+    if os.environ.get("TILEHAL_DISABLE_CACHE", "") not in ("", "0"):
+        return None
     from platformdirs import user_cache_path
 
     root = Path(os.environ.get("TILEHAL_CACHE_DIR") or user_cache_path("tilehal"))

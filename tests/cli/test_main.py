@@ -94,8 +94,7 @@ def test_an_unknown_command_suggests_one(capsys):
     assert "doctor" in capsys.readouterr().err
 
 
-def test_a_reader_that_stops_reading_is_no_error():
-    command = f"{sys.executable} -m core targets --json | head -c 1; exit ${{PIPESTATUS[0]}}"
+def test_a_reader_that_stops_reading_gets_no_traceback():
+    command = f"{sys.executable} -m core targets --json | head -c 1"
     finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
-    assert "Traceback" not in finished.stderr
-    assert finished.returncode == 0
+    assert (finished.stdout, finished.stderr) == ("[", "")

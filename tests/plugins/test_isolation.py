@@ -73,6 +73,13 @@ def test_a_good_package_is_tried_once_per_content(site, trial_imports, tmp_path)
     assert len(list((tmp_path / "cache" / "plugins").iterdir())) == 1
 
 
+def test_without_a_cache_every_process_tries_and_nothing_is_written(site, trial_imports, tmp_path, monkeypatch):
+    monkeypatch.setenv("TILEHAL_DISABLE_CACHE", "1")
+    write_backend(site, "acme")
+    assert manager_of(site).backend("acme").chips()
+    assert not (tmp_path / "cache").exists()
+
+
 def test_a_timeout_that_is_no_number_is_said(site, monkeypatch):
     monkeypatch.setenv(LOAD_TIMEOUT, "soon")
     write_backend(site, "acme")

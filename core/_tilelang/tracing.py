@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import logging
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -110,7 +112,17 @@ def user_location(error: BaseException) -> Location | None:
 
 
 def _is_user_file(file: str) -> bool:
-    parts = Path(file).parts
-    if file.startswith("<") or any(part in ("site-packages", "dist-packages") for part in parts):
+    path = Path(file)
+    if file.startswith("<") or not path.is_absolute() or not path.is_file():
         return False
-    return not file.startswith((str(Path(__file__).parent.parent), sys.prefix + "/lib", sys.base_prefix + "/lib"))
+    return not file.startswith(_foreign_roots())
+
+
+@lru_cache(maxsize=1)
+def _foreign_roots() -> tuple[str, ...]:
+    """Folders of code that is not the user's: Python's, TileLang's, TVM's, torch's and ours, wherever installed."""
+    packages = [sys.modules.get(name) for name in ("tilelang", "tvm", "tvm_ffi", "torch", "core")]
+    files = [str(module.__file__) for module in packages if getattr(module, "__file__", None)]
+    standard = sysconfig.get_paths()
+    folders = [str(Path(file).parent) for file in files]
+    return tuple(f"{folder}/" for folder in (*folders, standard["stdlib"], standard["purelib"], standard["platlib"]))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 
-def without_tma(prim_func: Any, sources: frozenset[str]) -> Any:
-    """Marks every copy from a buffer named in `sources` with `disable_tma`. Spans are carried over."""
+def without_tma(prim_func: Any, tensors: frozenset[str]) -> Any:
+    """Marks every copy from or to a tensor named in `tensors` with `disable_tma`. Spans are carried over."""
     from tilelang.ir import get_stmt_span, set_stmt_span
     from tvm import tirx
 
@@ -14,7 +14,7 @@ def without_tma(prim_func: Any, sources: frozenset[str]) -> Any:
         call = stmt.value
         if getattr(getattr(call, "op", None), "name", "") != "tl.tileop.copy":
             return None
-        if call.args[0].args[0].buffer.name not in sources:
+        if tensors.isdisjoint(call.args[side].args[0].buffer.name for side in (0, 1)):
             return None
         annotations = {**(call.annotations or {}), "disable_tma": tirx.IntImm("int32", 1)}
         marked = tirx.Evaluate(tirx.Call(call.dtype, call.op, call.args, annotations))

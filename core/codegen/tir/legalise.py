@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.codegen.tir import copies, narrow, products
 from core.errors import UnsupportedOp
-from core.program.nodes import Const, Copy, Fill, Gemm, Reduce, Region, Scope, Stmt
+from core.program.nodes import Buffer, Const, Copy, Fill, Gemm, Reduce, Region, Scope, Stmt
 from core.program.walk import statements
 
 if TYPE_CHECKING:
@@ -59,8 +59,8 @@ def legalise(program: Program, chip: Chip, options: CompileOptions) -> Legalised
                 rule(stmt, chip, options, result)
     result.prim_func, changed = narrow.wrap(result.prim_func)
     if changed:
-        result.rewrites.append("8- and 16-bit integer arithmetic wraps: casts made explicit (C would widen to int)")
-    _safe_values(program, chip, result)
+        result.rewrites.append("integer arithmetic wraps in its own type: casts made explicit, since C widens it")
+    _bulk_copies(program, chip, options, result)
     _float32_products(program, options, result)
     return result
 
@@ -84,22 +84,41 @@ def _sliced_reduce(stmt: Reduce, chip: Chip, options: CompileOptions, result: Le
             )
 
 
-def _safe_values(program: Program, chip: Chip, result: Legalised) -> None:
-    """Bulk tensor copies fill what is out of bounds with zero, whatever the safe value is."""
+def _bulk_copies(program: Program, chip: Chip, options: CompileOptions, result: Legalised) -> None:
+    """Keeps copies away from the bulk tensor copy engine where it would change or fail the kernel.
+
+    It fills what is out of bounds with zero, whatever the safe value is, and it takes only rows that lie a multiple of
+    16 bytes apart, which a symbolic row length does not promise.
+    """
     if "tma" not in chip.features:
         return
-    found = [
-        stmt.src.buffer
-        for stmt in statements(program.view)
-        if isinstance(stmt, Copy) and stmt.src_guard and not (isinstance(stmt.fill, Const) and stmt.fill.value == 0)
-    ]
-    parameters = program.prim_func.buffer_map
-    names = frozenset(
-        parameters[program.prim_func.params[buffer.parameter]].name for buffer in found if buffer.parameter is not None
-    )
-    if names:
-        result.prim_func = copies.without_tma(result.prim_func, names)
-        result.rewrites.append(f"copies of {', '.join(sorted(names))} avoid TMA, which ignores a non-zero safe value")
+    filled: set[str] = set()
+    unaligned: set[str] = set()
+    for stmt in statements(program.view):
+        if not isinstance(stmt, Copy):
+            continue
+        if stmt.src_guard and not (isinstance(stmt.fill, Const) and stmt.fill.value == 0):
+            filled |= _tensor_name(program, stmt.src.buffer)
+        for buffer in (stmt.src.buffer, stmt.dst.buffer):
+            if not options.backend.get("aligned_rows") and any(not isinstance(s, Const) for s in buffer.strides):
+                unaligned |= _tensor_name(program, buffer)
+    if filled | unaligned:
+        result.prim_func = copies.without_tma(result.prim_func, frozenset(filled | unaligned))
+    if filled:
+        result.rewrites.append(f"copies of {', '.join(sorted(filled))} avoid TMA, which ignores a non-zero safe value")
+    if unaligned:
+        result.rewrites.append(
+            f"copies of {', '.join(sorted(unaligned))} avoid TMA, which needs rows a multiple of 16 bytes apart; their"
+            " length is symbolic (options={'aligned_rows': True} promises it)"
+        )
+
+
+def _tensor_name(program: Program, buffer: Buffer) -> set[str]:
+    """The name of a parameter's buffer in the PrimFunc; empty for an on-chip buffer."""
+    if buffer.parameter is None:
+        return set()
+    function = program.prim_func
+    return {str(function.buffer_map[function.params[buffer.parameter]].name)}
 
 
 def _unguarded_fill(stmt: Fill, chip: Chip, options: CompileOptions, result: Legalised) -> None:

@@ -84,9 +84,8 @@ def _numbers(path: str, record: Model) -> Iterator[tuple[str, int | float | tupl
         value = getattr(record, name)
         if isinstance(value, bool) or value is None:
             continue
-        if isinstance(value, (int, float)):
-            yield f"{path}.{name}", value
-        elif isinstance(value, tuple) and value and all(isinstance(item, int) for item in value):
+        is_tuple = isinstance(value, tuple) and bool(value) and all(isinstance(item, int) for item in value)
+        if isinstance(value, (int, float)) or is_tuple:
             yield f"{path}.{name}", value
         elif hasattr(type(value), "model_fields"):
             yield from _numbers(f"{path}.{name}", value)

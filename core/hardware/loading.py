@@ -6,19 +6,17 @@ itself is a `DescriptorError` that names the file, the line, the key and the rea
 
 from __future__ import annotations
 
-import difflib
 import re
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import resources
 from pathlib import Path
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from core.errors import DescriptorError, Location
+from core.errors import DescriptorError
 from core.hardware import units as quantities
 from core.hardware.model import Chip
 from core.hardware.records import (
@@ -33,10 +31,9 @@ from core.hardware.records import (
     RegisterFile,
     Source,
 )
-from core.hardware.toml_lines import find_line
+from core.hardware.toml_tree import CLAIM, Leaf, TomlFile, Tree, Where, place
 
 M = TypeVar("M", bound=Model)
-Where = tuple[str, ...]
 
 #: A figure may be written as this to take back what a family says.
 UNKNOWN = "unknown"
@@ -72,19 +69,6 @@ def parse_chips(text: str, file: str | Path = "chips.toml") -> tuple[Chip, ...]:
     return _Reader(text, str(file)).chips()
 
 
-@dataclass(frozen=True, slots=True)
-class _Leaf:
-    """A value in the file, with the source that covers it and the key it stands at."""
-
-    value: Any
-    source: str | None
-    note: str
-    where: Where
-
-
-_Tree = dict[str, Any]  # of _Leaf and _Tree
-
-
 @dataclass
 class _Provenance:
     """Collects, while one chip is built, where its figures come from."""
@@ -92,39 +76,15 @@ class _Provenance:
     sources: dict[str, str] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
 
-    def add(self, path: str, leaf: _Leaf) -> None:
+    def add(self, path: str, leaf: Leaf) -> None:
         if leaf.source:
             self.sources[path] = leaf.source
         if leaf.note:
             self.notes[path] = leaf.note
 
 
-class _Reader:
-    def __init__(self, text: str, file: str) -> None:
-        self.text = text
-        self.file = file
-        try:
-            self.document = tomllib.loads(text)
-        except tomllib.TOMLDecodeError as error:
-            line = re.search(r"line (\d+)", str(error))
-            raise DescriptorError(
-                f"not a TOML file: {error}", location=Location(file, int(line[1]) if line else 1)
-            ) from error
-
-    def fail(self, where: Where, reason: str, hint: str = "") -> NoReturn:
-        key = ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else f'"{part}"' for part in where)
-        raise DescriptorError(
-            f"{key or 'file'}: {reason}",
-            hint=hint,
-            location=Location(self.file, find_line(self.text, where)),
-            details={"file": self.file, "key": key, "reason": reason},
-        )
-
-    def unknown_key(self, where: Where, known: Iterator[str] | tuple[str, ...] | list[str]) -> NoReturn:
-        known = list(known)
-        close = difflib.get_close_matches(where[-1], known, n=1)
-        did_you_mean = f" (did you mean {close[0]!r}?)" if close else ""
-        self.fail(where, f"unknown key{did_you_mean}", hint=f"known here: {', '.join(known)}")
+class _Reader(TomlFile):
+    """Turns one file into chips."""
 
     # -- The file ----------------------------------------------------------------------------------------------------
 
@@ -139,10 +99,10 @@ class _Reader:
             self.fail(("vendor",), 'a file says whose chips it describes: vendor = "name"')
         self.references = {
             key: self.model(Source, self.table(("references", key), value), ("references", key))
-            for key, value in self.table(("references",), document.get("references", {})).items()
+            for key, value in self.section("references").items()
         }
         self.layouts = self.read_layouts()
-        described = self.table(("chips",), document.get("chips", {}))
+        described = self.section("chips")
         if not described:
             self.fail(("chips",), "no chip is described")
         chips = {name: self.chip(name) for name in described}
@@ -164,7 +124,7 @@ class _Reader:
 
     def read_layouts(self) -> dict[str, tuple[LaneLayout, str]]:
         layouts = {}
-        for name, value in self.table(("layouts",), self.document.get("layouts", {})).items():
+        for name, value in self.section("layouts").items():
             where = ("layouts", name)
             table = dict(self.table(where, value))
             source = self.source(table.pop("source", None), where)
@@ -173,60 +133,11 @@ class _Reader:
             layouts[name] = (self.model(LaneLayout, table, where), source)
         return layouts
 
-    # -- Inheritance -------------------------------------------------------------------------------------------------
-
-    def inherited(self, where: Where, chain: tuple[str, ...] = ()) -> _Tree:
-        """The table at `where` as leaves, on top of the families it inherits from."""
-        raw = self.document
-        for part in where:
-            raw = raw[part]
-        table = self.table(where, raw)
-        names = table.get("inherits", ())
-        result: _Tree = {}
-        for name in (names,) if isinstance(names, str) else names:
-            if name in chain:
-                self.fail((*where, "inherits"), f"goes round in a circle: {' -> '.join((*chain, name))}")
-            if name not in self.document.get("families", {}):
-                known = ", ".join(self.document.get("families", {})) or "none"
-                self.fail((*where, "inherits"), f"no family {name!r} (there are: {known})")
-            _merge(result, self.inherited(("families", name), (*chain, name)))
-        known_keys = (*_OWN_KEYS, *_SOURCED_STRINGS, *_SECTIONS)
-        own: _Tree = {}
-        for key, value in table.items():
-            if key not in known_keys:
-                self.unknown_key((*where, key), known_keys)
-            if key in ("aliases", "device_names") and where[0] == "families":
-                self.fail((*where, key), "belongs to a chip, not to a family")
-            if key not in ("inherits", "notes"):
-                own[key] = self.leaves(value, (*where, key), None)
-        notes = (*result.pop("notes", ()), *table.get("notes", ()))
-        _merge(result, own)
-        result["notes"] = notes
-        return result
-
-    def leaves(self, node: Any, where: Where, source: str | None) -> _Leaf | _Tree:
-        """A TOML value as leaves; `source` covers what says none itself."""
-        if not isinstance(node, dict):
-            return _Leaf(node, source, "", where)
-        if "value" in node:
-            for key in node:
-                if key not in ("value", "source", "note"):
-                    self.unknown_key((*where, key), ("value", "source", "note"))
-            own = self.source(node.get("source"), where)
-            return _Leaf(node["value"], own or source, node.get("note", ""), where)
-        source = self.source(node.get("source"), where) or source
-        return {key: self.leaves(value, (*where, key), source) for key, value in node.items() if key != "source"}
-
-    def source(self, key: Any, where: Where) -> str | None:
-        if key is not None and key not in self.references:
-            self.fail((*where, "source"), f"no reference {key!r} (there are: {', '.join(self.references)})")
-        return key
-
     # -- One chip ----------------------------------------------------------------------------------------------------
 
     def chip(self, name: str) -> Chip:
         where = ("chips", name)
-        tree = self.inherited(where)
+        tree = self.inherited(where, (*_OWN_KEYS, *_SOURCED_STRINGS, *_SECTIONS))
         provenance = _Provenance()
         data: dict[str, Any] = {"vendor": self.vendor, "name": name, "notes": tree["notes"]}
         for key in ("title", "aliases", "device_names"):
@@ -241,17 +152,17 @@ class _Reader:
             key: self.value(leaf, key, f"codegen.{key}", provenance) for key, leaf in tree.get("codegen", {}).items()
         }
         data["units"] = [
-            self.record(ComputeUnit, {"kind": _Leaf(key, None, "", where)} | node, f"units.{key}", where, provenance)
-            for key, node in self.section(tree, "units")
+            self.record(ComputeUnit, {"kind": Leaf(key, None, "", where)} | node, f"units.{key}", where, provenance)
+            for key, node in self.tables(tree, "units")
         ]
         data["memories"] = [
-            self.record(MemorySpace, {"name": _Leaf(key, None, "", where)} | node, f"memories.{key}", where, provenance)
-            for key, node in self.section(tree, "memories")
+            self.record(MemorySpace, {"name": Leaf(key, None, "", where)} | node, f"memories.{key}", where, provenance)
+            for key, node in self.tables(tree, "memories")
         ]
-        data["paths"] = [self.path(key, node, where, provenance) for key, node in self.section(tree, "paths")]
+        data["paths"] = [self.path(key, node, where, provenance) for key, node in self.tables(tree, "paths")]
         data["matrix_instructions"] = [
             instruction
-            for key, node in self.section(tree, "matrix_instructions")
+            for key, node in self.tables(tree, "matrix_instructions")
             for instruction in self.instructions(node, (*where, "matrix_instructions", key), provenance)
         ]
         data["limits"] = self.record(ExecutionLimits, tree.get("limits", {}), "limits", where, provenance)
@@ -263,26 +174,26 @@ class _Reader:
         data["references"] = {key: source for key, source in self.references.items() if key in used}
         return self.model(Chip, data, where)
 
-    def section(self, tree: _Tree, name: str) -> Iterator[tuple[str, _Tree]]:
+    def tables(self, tree: Tree, name: str) -> Iterator[tuple[str, Tree]]:
         for key, node in tree.get(name, {}).items():
-            if isinstance(node, _Leaf):
+            if isinstance(node, Leaf):
                 self.fail(node.where, "a table is expected here")
             yield key, node
 
-    def record(self, cls: type[M], tree: _Tree, path: str, where: Where, provenance: _Provenance) -> M:
+    def record(self, cls: type[M], tree: Tree, path: str, where: Where, provenance: _Provenance) -> M:
         fields: dict[str, Any] = {}
         for name, node in tree.items():
             if name not in cls.model_fields:
-                self.unknown_key(_where(node, (*where, *path.split("."), name)), list(cls.model_fields))
+                self.unknown_key(place(node, (*where, *path.split("."), name)), list(cls.model_fields))
             if isinstance(node, dict):
                 if cls is not ComputeUnit or name != "registers":
-                    self.fail(_where(node, where), "a value is expected here, not a table")
+                    self.fail(place(node, where), "a value is expected here, not a table")
                 fields[name] = self.record(RegisterFile, node, f"{path}.{name}", where, provenance)
                 continue
             fields[name] = self.value(node, name, f"{path}.{name}", provenance)
-        return self.model(cls, fields, _where(tree, where))
+        return self.model(cls, fields, place(tree, where))
 
-    def value(self, leaf: _Leaf, name: str, path: str, provenance: _Provenance, needs_source: bool = False) -> Any:
+    def value(self, leaf: Leaf, name: str, path: str, provenance: _Provenance, needs_source: bool = False) -> Any:
         """A leaf's value in base units, with its source recorded; None when it is said to be unknown."""
         value = leaf.value
         if value == UNKNOWN:
@@ -316,19 +227,23 @@ class _Reader:
             self.fail(where, f"{value!r} is negative")
         return value
 
-    def path(self, key: str, node: _Tree, where: Where, provenance: _Provenance) -> MemoryPath:
+    def path(self, key: str, node: Tree, where: Where, provenance: _Provenance) -> MemoryPath:
         match = re.fullmatch(r"(\S+) -> (\S+)(?: via (.+))?", key)
         if not match:
             self.fail(
-                _where(node, where), 'a path is written "source -> destination" or "source -> destination via engine"'
+                place(node, where), 'a path is written "source -> destination" or "source -> destination via engine"'
             )
         source, destination, engine = match.groups()
-        ends = {"source": source, "destination": destination, "engine": engine}
-        leaves: _Tree = {name: _Leaf(text, None, "", where) for name, text in ends.items() if text is not None}
-        path = self.record(MemoryPath, leaves | node, f"paths.{key}", where, provenance)
-        return path
+        ends: dict[str, str | None] = {"source": source, "destination": destination, "engine": engine}
+        leaves: Tree = {name: Leaf(text, None, "", where) for name, text in ends.items() if text is not None}
+        claim = node.get(CLAIM)
+        if claim is None or claim.source is None:
+            self.fail(place(node, where), "a path needs a source")
+        provenance.sources[f"paths.{key}"] = claim.source
+        fields = {name: leaf for name, leaf in node.items() if name != CLAIM}
+        return self.record(MemoryPath, leaves | fields, f"paths.{key}", where, provenance)
 
-    def instructions(self, node: _Tree, where: Where, provenance: _Provenance) -> Iterator[MatrixInstruction]:
+    def instructions(self, node: Tree, where: Where, provenance: _Provenance) -> Iterator[MatrixInstruction]:
         """One table describes a shape and its layouts; each of its `variants` is an instruction with its own types."""
         known = ("unit", "shape", "issued_by", "n_choices", "layouts", "variants", "note")
         for key in node:
@@ -336,13 +251,15 @@ class _Reader:
                 self.unknown_key((*where, key), known)
         shape, variants = self.plain(node, "shape", where), self.plain(node, "variants", where)
         if not isinstance(shape, list) or len(shape) != 3:
-            self.fail(_where(node, where), "shape = [m, n, k] is missing")
+            self.fail(place(node, where), "shape = [m, n, k] is missing")
         source = node["shape"].source
         if source is None:
-            self.fail(_where(node, where), "a matrix instruction needs a source")
+            self.fail(place(node, where), "a matrix instruction needs a source")
         common = {
             "unit": self.plain(node, "unit", where),
-            **dict(zip("mnk", shape, strict=True)),
+            "m": shape[0],
+            "n": shape[1],
+            "k": shape[2],
             **{key: self.plain(node, key, where) for key in ("issued_by", "n_choices") if key in node},
         }
         layouts: dict[str, tuple[LaneLayout, str]] = {}
@@ -358,7 +275,7 @@ class _Reader:
                 or set(variant) - {"note"} != {"name", "types"}
                 or len(variant["types"]) != 3
             ):
-                self.fail(_where(node, where), 'a variant is { name = "...", types = [a, b, accumulator] }')
+                self.fail(place(node, where), 'a variant is { name = "...", types = [a, b, accumulator] }')
             a_dtype, b_dtype, accumulator = variant["types"]
             name = variant["name"]
             provenance.sources[f"matrix_instructions.{name}"] = source
@@ -369,47 +286,42 @@ class _Reader:
             records = {operand: layout for operand, (layout, _) in layouts.items()}
             yield self.model(MatrixInstruction, {"name": name, **common, **fields, **records}, where)
 
-    def rates(self, tree: _Tree, where: Where, provenance: _Provenance) -> list[PeakRate]:
+    def rates(self, tree: Tree, where: Where, provenance: _Provenance) -> list[PeakRate]:
         found = []
-        for unit, rates in self.section(tree, "rates"):
+        for unit, rates in self.tables(tree, "rates"):
             seen: set[str] = set()
             for key, node in rates.items():
                 # `float16 = "312 TFLOP/s"` is short for `float16 = { ops_per_s = "312 TFLOP/s" }`.
-                fields = {"ops_per_s": node} if isinstance(node, _Leaf) else node
+                fields = {"ops_per_s": node} if isinstance(node, Leaf) else node
                 dtype, _, accumulator = key.partition(">")
                 leaves = {"unit": unit, "dtype": dtype} | ({"accumulator_dtype": accumulator} if accumulator else {})
-                own = {name: _Leaf(text, None, "", where) for name, text in leaves.items()}
+                own = {name: Leaf(text, None, "", where) for name, text in leaves.items()}
                 path = f"rates.{unit}.{dtype}" + (f">{accumulator}" if dtype in seen and accumulator else "")
                 if accumulator and dtype not in seen:
-                    self.fail(_where(node, where), f"list {dtype!r} before its rate into another accumulator")
+                    self.fail(place(node, where), f"list {dtype!r} before its rate into another accumulator")
                 seen.add(dtype)
                 found.append(self.record(PeakRate, own | fields, path, where, provenance))
         return found
 
-    def features(self, tree: _Tree, provenance: _Provenance) -> list[str]:
+    def features(self, tree: Tree, provenance: _Provenance) -> list[str]:
         """`name = "SOURCE"` says the chip has a feature and who says so; `name = false` takes an inherited one back."""
         found = []
         for name, leaf in tree.get("features", {}).items():
-            if not isinstance(leaf, _Leaf):
-                self.fail(_where(leaf, ("features", name)), 'a feature is written name = "SOURCE"')
+            if not isinstance(leaf, Leaf):
+                self.fail(place(leaf, ("features", name)), 'a feature is written name = "SOURCE"')
             if leaf.value is False:
                 continue
-            provenance.sources[f"features.{name}"] = self.source(leaf.value, leaf.where) or ""
+            provenance.sources[f"features.{name}"] = str(self.source(leaf.value, leaf.where))
             found.append(name)
         return found
 
     # -- Helpers -----------------------------------------------------------------------------------------------------
 
-    def plain(self, node: _Tree, key: str, where: Where) -> Any:
+    def plain(self, node: Tree, key: str, where: Where) -> Any:
         leaf = node.get(key)
-        if leaf is not None and not isinstance(leaf, _Leaf):
+        if leaf is not None and not isinstance(leaf, Leaf):
             self.fail((*where, key), "a value is expected here, not a table")
         return leaf.value if leaf else None
-
-    def table(self, where: Where, value: Any) -> dict[str, Any]:
-        if not isinstance(value, dict):
-            self.fail(where, "a table is expected here")
-        return value
 
     def model(self, cls: type[M], fields: Mapping[str, Any], where: Where) -> M:
         try:
@@ -420,25 +332,6 @@ class _Reader:
             if first["type"] == "extra_forbidden":
                 self.unknown_key((*where, *at), list(cls.model_fields))
             self.fail((*where, *at), first["msg"].removeprefix("Value error, "))
-
-
-def _merge(base: _Tree, over: _Tree) -> None:
-    for key, node in over.items():
-        if isinstance(node, dict) and isinstance(base.get(key), dict):
-            _merge(base[key], node)
-        else:
-            base[key] = node
-
-
-def _where(node: _Leaf | _Tree, default: Where) -> Where:
-    """Where in the file a node stands: its own key, or the table around its first leaf."""
-    if isinstance(node, _Leaf):
-        return node.where
-    for child in node.values():
-        found = _where(child, ())
-        if found and found != default:
-            return found[:-1]
-    return default
 
 
 def _is_strings(value: Any) -> bool:

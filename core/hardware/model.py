@@ -128,13 +128,14 @@ class Chip(Model):
     def memories_for_scope(self, scope: str) -> tuple[MemorySpace, ...]:
         """Every memory that serves a TileLang scope, the usual one first; empty when none does.
 
-        `shared.dyn` is served by what serves `shared`, `local.fragment` by what serves `fragment`.
+        `shared.dyn` and barriers (`shared.barrier`) are served by what serves `shared`, `local.fragment` by what serves
+        `fragment`.
         """
-        wanted = {scope, scope.removesuffix(".dyn"), scope.removeprefix("local.")}
+        wanted = {scope, re.sub(r"\.(dyn|barrier|cluster_barrier)$", "", scope), scope.removeprefix("local.")}
         return tuple(memory for memory in self.memories if wanted.intersection(memory.scopes))
 
     def memory_for_scope(self, scope: str) -> MemorySpace:
-        """The memory that serves a TileLang scope (`global`, `shared`, `shared.dyn`, `local.fragment`, `fragment`, ...).
+        """The memory that serves a TileLang scope (`global`, `shared`, `shared.dyn`, `fragment`, ...), the usual one.
 
         Raises:
             DescriptorError: no described memory serves it.

@@ -71,7 +71,11 @@ class ComputeUnit(Model):
 
 
 class MemorySpace(Model):
-    """A level of the memory hierarchy, and which TileLang scopes it serves."""
+    """A level of the memory hierarchy, and which TileLang scopes it serves.
+
+    `owner` is whose data it holds; `capacity_bytes` is that of one instance: the device's, one unit's, or one thread's.
+    Memory owned by blocks (shared memory) has the capacity of the unit it sits in, and `per_block_bytes` beside it.
+    """
 
     name: str
     scopes: tuple[str, ...] = Field((), description="TileLang scopes that live here: global, shared, fragment, ...")
@@ -149,8 +153,8 @@ class LaneLayout(Model):
 class MatrixInstruction(Model):
     """One matrix instruction: C(m, n) += A(m, k) B(k, n).
 
-    When `n_choices` is given the instruction exists for each of these n, `n` is the largest, and `c_layout` holds for all:
-    its `elements_per_lane` is that of the largest, and a smaller n uses the first m*n/lanes registers.
+    When `n_choices` is given the instruction exists for each of these n, and `n` is the largest. `c_layout` holds for
+    all of them: its `elements_per_lane` is that of the largest, and a smaller n uses the first m*n/lanes registers.
     """
 
     name: str

@@ -24,7 +24,7 @@ def find_line(text: str, path: Sequence[str]) -> int:
             # An inline table holds more keys on the same line; each `name =` after the first is one of them.
             candidates = [
                 key,
-                *(key + [name] for name in re.findall(r"([A-Za-z0-9_-]+)\s*=(?!=)", line[assignment.end() :])),
+                *([*key, name] for name in re.findall(r"([A-Za-z0-9_-]+)\s*=(?!=)", line[assignment.end() :])),
             ]
         else:
             continue

@@ -1,0 +1,166 @@
+"""`tilehal describe`: what a chip is, with a source for every figure."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+from core.cli._output import console, print_json
+from core.errors import DeviceUnavailable, TileHALError
+
+if TYPE_CHECKING:
+    from core.hardware import Chip
+    from core.target import Target
+
+#: Exit status when the device says something else than the descriptor.
+DIFFERENT_STATUS = 1
+
+
+def describe(
+    target: list[str] = typer.Option(
+        [], "--target", "-t", help="vendor or vendor:chip, also with changes: metax:c500+shared=128KiB."
+    ),
+    list_all: bool = typer.Option(False, "--list", help="List every chip of every installed backend."),
+    compare: bool = typer.Option(False, "--compare", help="Show several targets side by side."),
+    targets: list[str] = typer.Argument(None, metavar="[TARGET]...", help="Targets, the same as --target."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON that fits --schema."),
+    schema: bool = typer.Option(False, "--schema", help="Print the JSON Schema of --json."),
+    sources: bool = typer.Option(False, "--sources", help="Show where each figure comes from."),
+    verify: bool = typer.Option(False, "--verify", help="Ask the device, and show where it differs."),
+    roofline: Path | None = typer.Option(None, "--roofline", metavar="FILE", help="Draw rooflines into a picture."),
+    dtype: str | None = typer.Option(None, "--dtype", help="Operand type of --roofline (default: float16)."),
+) -> None:
+    """Describe chips: compute units, memories, matrix instructions, peak rates, limits.
+
+    A figure nobody has published prints as unknown; nothing is guessed. Without a target, every chip is listed.
+    """
+    if schema:
+        from core.hardware.document import json_schema
+
+        print_json(json_schema())
+        return
+    wanted = [*target, *(targets or ())]
+    if list_all or not wanted:
+        if wanted or compare or verify or sources or roofline:
+            raise typer.BadParameter("name the targets, or use --list alone (or with --json)")
+        _list(as_json=as_json)
+        return
+    resolved = [_resolve(name) for name in wanted]
+    chips = [one.chip for one in resolved]
+    if roofline is not None:
+        _draw(chips, roofline, dtype)
+    elif verify:
+        _verify(resolved, as_json=as_json)
+    elif as_json:
+        _print_document(chips)
+    elif compare:
+        from core.hardware.rendering import print_comparison
+
+        print_comparison(chips, console())
+    else:
+        _print(chips, sources=sources)
+
+
+def _resolve(name: str) -> Target:
+    from core.target import resolve
+
+    return resolve(name)
+
+
+def _print(chips: list[Chip], *, sources: bool) -> None:
+    from core.hardware.rendering import print_chip, print_sources
+
+    out = console()
+    for index, chip in enumerate(chips):
+        if index:
+            out.rule(style="dim")
+        (print_sources if sources else print_chip)(chip, out)
+
+
+def _print_document(chips: list[Chip]) -> None:
+    from core.hardware.document import description
+
+    print_json(description(chips).model_dump(mode="json"))
+
+
+def _list(*, as_json: bool) -> None:
+    """Every chip of every backend that loads; a backend that does not is named with its reason, on stderr."""
+    from core.plugins import manager
+
+    plugins = manager()
+    chips = []
+    failed = []
+    for vendor in plugins.vendors():
+        try:
+            chips.append(plugins.backend(vendor).chips())
+        except TileHALError as error:
+            failed.append(f"{vendor}: {error.message}")
+    if as_json:
+        _print_document([chip for own in chips for chip in own])
+    else:
+        from core.hardware.rendering.listing import print_listing
+
+        print_listing(chips, console())
+    for reason in failed:
+        console(stderr=True).print(f"[red]not loaded[/red] {reason}", soft_wrap=True)
+
+
+def _draw(chips: list[Chip], path: Path, dtype: str | None) -> None:
+    from core.hardware.picture import draw_rooflines
+
+    roofs = draw_rooflines(chips, path, dtype)
+    out = console()
+    for roof in roofs:
+        out.print(
+            f"{roof.target}  {roof.dtype} {roof.unit}: peak {roof.peak_ops_per_s / 1e12:.4g} T/s, "
+            f"{roof.bandwidth_bytes_per_s / 1e12:.3g} TB/s, ridge at {roof.ridge_ops_per_byte:.0f} operations per byte"
+        )
+    missing = [chip.target for chip in chips if chip.target not in {roof.target for roof in roofs}]
+    if missing:
+        out.print(f"not drawn, a peak or the bandwidth is unknown: {', '.join(missing)}")
+    out.print(f"written to {path}", soft_wrap=True)
+
+
+def _verify(resolved: list[Target], *, as_json: bool) -> None:
+    from core.hardware import verify
+    from core.hardware.rendering import print_verification
+
+    different = False
+    documents = []
+    for target in resolved:
+        device = target.find_device()
+        if device is None:
+            raise _no_device(target)
+        checks = verify(target.chip, device.facts)
+        different |= any(check.verdict == "differs" for check in checks)
+        if as_json:
+            rows = [
+                {"path": check.path, "described": check.described, "found": check.found, "verdict": check.verdict}
+                for check in checks
+            ]
+            documents.append({"target": target.chip.target, "evidence": device.evidence, "checks": rows})
+        else:
+            print_verification(target.chip, device.evidence, checks, console())
+    if as_json:
+        print_json(documents)
+    if different:
+        raise typer.Exit(DIFFERENT_STATUS)
+
+
+def _no_device(target: Target) -> DeviceUnavailable:
+    """Why there is nothing to verify against, in the words of the vendor's own backend."""
+    from core.plugins import manager
+
+    try:
+        target.require_device()
+    except DeviceUnavailable as error:
+        findings = manager().backend(target.vendor).call("tilehal_diagnose", chip=target.chip)
+        said = "\n".join(f"  {finding.code}: {finding.message}" for finding in findings)
+        return DeviceUnavailable(
+            f"nothing to verify {target.chip.target} against. {error.message}\n{said}",
+            hint="run this on a machine with the device; --sources shows where each figure comes from",
+            details=error.details,
+        )
+    raise AssertionError("a device was found after all")

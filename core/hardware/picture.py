@@ -1,0 +1,85 @@
+"""Rooflines as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from core.errors import DescriptorError, TileHALError
+from core.hardware.rendering.cells import short_type
+from core.hardware.roofline import Roofline, rooflines
+
+if TYPE_CHECKING:
+    from core.hardware.model import Chip
+
+#: Roofs drawn for one chip alone; several chips share one operand type, so that they can be compared.
+_ALONE = (("matrix", "float8"), ("matrix", "float16"), ("matrix", "tfloat32"), ("vector", "float32"))
+
+
+def draw_rooflines(chips: Sequence[Chip], path: Path, dtype: str | None = None) -> list[Roofline]:
+    """Draws the rooflines of one or more chips into a file (its suffix says which format) and returns them.
+
+    Args:
+        chips: one chip gets a roof per operand type; several get one roof each, for `dtype`.
+        path: the file to write.
+        dtype: operand type of the roofs; by default float16 when several chips are compared.
+
+    Raises:
+        DescriptorError: none of the chips has a known peak and bandwidth.
+        TileHALError: matplotlib is not installed, or the file cannot be written.
+    """
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise TileHALError(
+            f"drawing a roofline needs matplotlib, which cannot be imported: {error}",
+            hint="pip install 'tilehal[plot]'",
+        ) from error
+    roofs = _roofs(chips, dtype)
+    ridges = [roof.ridge_ops_per_byte for roof in roofs]
+    left, right = min(ridges) / 64, max(ridges) * 16
+    figure = Figure(figsize=(9, 5.5), dpi=120, layout="constrained")
+    # pyplot is not used: it would pick a backend by what displays there are.
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    for roof in roofs:
+        ridge = roof.ridge_ops_per_byte
+        points = [left, ridge, right]
+        label = f"{roof.target}  {short_type(roof.dtype)} {roof.unit}: {roof.peak_ops_per_s / 1e12:.4g} T/s"
+        (line,) = axes.plot(points, [roof.attainable(x) / 1e12 for x in points], label=label)
+        axes.plot([ridge], [roof.peak_ops_per_s / 1e12], "o", color=line.get_color(), markersize=4)
+        axes.annotate(
+            f"{ridge:.0f}", (ridge, roof.peak_ops_per_s / 1e12), xytext=(-4, 5), textcoords="offset points", fontsize=8
+        )
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("arithmetic intensity, operations per byte of global memory traffic")
+    axes.set_ylabel("attainable rate, 10¹² operations per second")
+    axes.grid(visible=True, which="both", alpha=0.25)
+    axes.legend(fontsize=8, loc="lower right")
+    bandwidths = {roof.target: f"{roof.target} {roof.bandwidth_bytes_per_s / 1e12:.3g} TB/s" for roof in roofs}
+    axes.set_title(f"Rooflines ({', '.join(bandwidths.values())})", fontsize=10)
+    try:
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise TileHALError(f"{path} cannot be written: {error}", hint="name a .png, .svg or .pdf file") from error
+    return roofs
+
+
+def _roofs(chips: Sequence[Chip], dtype: str | None) -> list[Roofline]:
+    if len(chips) == 1 and dtype is None:
+        every = {(roof.unit, roof.dtype): roof for roof in rooflines(chips[0])}
+        found = [every[key] for key in _ALONE if key in every] or list(every.values())
+    else:
+        found = []
+        for chip in chips:
+            found += [roof for roof in rooflines(chip) if roof.dtype == (dtype or "float16")][:1]
+    if not found:
+        missing = ", ".join(chip.target for chip in chips)
+        raise DescriptorError(
+            f"no roofline can be drawn for {missing}: a peak rate or the memory bandwidth is unknown",
+            hint=f"`python -m core.describe --target {chips[0].target}` shows what is known",
+        )
+    return found

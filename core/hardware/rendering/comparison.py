@@ -1,0 +1,129 @@
+"""Several chips side by side: what somebody choosing hardware compares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+
+from core.errors import DescriptorError
+from core.hardware.rendering.cells import TRUST_MARKS, UNKNOWN, has_waves, marked, short_type, table, value_text
+from core.hardware.roofline import Roofline
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from core.hardware.model import Chip
+
+_DTYPES = ("float64", "float32", "tfloat32", "float16", "bfloat16", "float8", "float4", "int8")
+
+Row = Callable[["Chip"], Text | str]
+
+
+def print_comparison(chips: Sequence[Chip], console: Console) -> None:
+    """Prints chips in columns. Rows that are empty for all of them are left out; `unknown` ones are not."""
+    rows = table("", *(chip.target for chip in chips))
+    for column in rows.columns[1:]:
+        column.header_style = "bold cyan"
+    for label, row in _rows():
+        cells = [row(chip) for chip in chips]
+        if any(str(cell) for cell in cells):
+            rows.add_row(Text(label, style="bold" if label and not label.startswith(" ") else ""), *cells)
+    console.print(rows)
+    legend = ", ".join(f"({mark}) {trust}" for trust, mark in TRUST_MARKS.items() if trust != "what-if")
+    console.print()
+    console.print(Text(f"{legend}; others from the vendor or its tools. – none, unknown: not published.", style="dim"))
+    for chip in chips:
+        for note in chip.notes:
+            console.print(Text(f"- {chip.target}: {note}", style="dim"))
+
+
+def _rows() -> list[tuple[str, Row]]:
+    rows: list[tuple[str, Row]] = [
+        ("chip", lambda chip: chip.title),
+        ("architecture", lambda chip: chip.architecture or UNKNOWN),
+        ("compute units", _units),
+        ("clock", lambda chip: _main(chip, "clock_hz")),
+        ("lanes per wave", lambda chip: _if_waves(chip, lambda: _main(chip, "lanes_per_wave"))),
+        ("threads per unit", lambda chip: _if_waves(chip, lambda: _main(chip, "max_threads"))),
+        ("registers per unit", lambda chip: _if_waves(chip, lambda: _main(chip, "registers.per_unit"))),
+        ("threads per block", lambda chip: _if_waves(chip, lambda: marked(chip, "limits.threads_per_block"))),
+        ("memory", lambda chip: _scope(chip, "global", "capacity_bytes")),
+        ("bandwidth", lambda chip: _scope(chip, "global", "bandwidth_bytes_per_s")),
+        ("L2", lambda chip: _named(chip, "l2", "capacity_bytes")),
+        ("shared, per block", lambda chip: _scope(chip, "shared", "per_block_bytes", "capacity_bytes")),
+        ("fragments, per block", lambda chip: _scope(chip, "fragment", "per_block_bytes", "capacity_bytes")),
+    ]
+    rows += [(f"{short_type(dtype)} matrix peak", _rate("matrix", dtype)) for dtype in _DTYPES]
+    rows += [
+        (f"{short_type(dtype)} vector peak", _rate("vector", dtype)) for dtype in ("float64", "float32", "float16")
+    ]
+    rows += [
+        ("f16 ridge, FLOP/byte", _ridge),
+        ("matrix operands", _operands),
+        ("asynchronous copies", _copies),
+        ("features", lambda chip: ", ".join(chip.features)),
+    ]
+    return rows
+
+
+def _units(chip: Chip) -> Text:
+    parts = []
+    for unit in chip.units:
+        count = marked(chip, f"units.{unit.key}.count")
+        parts.append(Text(f"{unit.kind} × ").append_text(count))
+    return Text("\n").join(parts) if parts else Text(UNKNOWN)
+
+
+def _main(chip: Chip, field: str) -> Text:
+    return marked(chip, f"units.{chip.main_unit.key}.{field}") if chip.units else Text(UNKNOWN)
+
+
+def _if_waves(chip: Chip, row: Callable[[], Text]) -> Text | str:
+    """A row that has no meaning on a chip without threads, such as one of cube and vector cores."""
+    return row() if has_waves(chip) else "–"
+
+
+def _scope(chip: Chip, scope: str, *fields: str) -> Text:
+    """The first known of some figures of each memory that serves a scope."""
+    parts = []
+    for memory in chip.memories_for_scope(scope):
+        paths = [f"memories.{memory.name}.{field}" for field in fields]
+        path = next((path for path in paths if chip.figure(path) is not None), paths[0])
+        text = marked(chip, path)
+        if scope != "global":
+            text.append(f" in {memory.name}")
+        parts.append(text)
+    return Text("\n").join(parts) if parts else Text("–")
+
+
+def _named(chip: Chip, name: str, field: str) -> Text:
+    known = any(memory.name == name for memory in chip.memories)
+    return marked(chip, f"memories.{name}.{field}") if known else Text("–")
+
+
+def _rate(unit: str, dtype: str) -> Row:
+    def row(chip: Chip) -> Text:
+        if not any(rate.unit == unit and rate.dtype == dtype for rate in chip.rates):
+            return Text("")
+        return marked(chip, f"rates.{unit}.{dtype}.ops_per_s", dtype)
+
+    return row
+
+
+def _ridge(chip: Chip) -> str:
+    try:
+        return value_text(round(Roofline.of(chip, "float16").ridge_ops_per_byte), "")
+    except DescriptorError:
+        return UNKNOWN
+
+
+def _operands(chip: Chip) -> str:
+    names = dict.fromkeys(short_type(instruction.a_dtype) for instruction in chip.matrix_instructions)
+    return ", ".join(names) or ("–" if chip.vendor == "cpu" else UNKNOWN)
+
+
+def _copies(chip: Chip) -> str:
+    engines = dict.fromkeys(path.engine or path.key for path in chip.paths if path.asynchronous)
+    return ", ".join(engines) or "–"

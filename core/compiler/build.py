@@ -37,7 +37,7 @@ class Builder:
         from core.compiler.keys import build_key
 
         toolchain = self.toolchain(chip)
-        key = build_key(self._lowered_key, f"{toolchain.name} {toolchain.version}")
+        key = build_key(self._lowered_key, toolchain)
 
         def make(directory: Path) -> BuiltKernel:
             request = BuildRequest(directory, options)

@@ -263,7 +263,7 @@ def _finish(
         extensions=[(e.distribution, e.version, e.code_hash) for e in extensions],
     )
     cache = default()
-    lowered, cached = cache.lowered(key, partial(_lower, backend, chip, program, options))
+    lowered, cached = cache.lowered(key, partial(_lower, backend, chip, program, options), origin=program.location)
     kernel = Kernel(
         program=program,
         target=target,
@@ -304,7 +304,7 @@ def _build_now(kernel: Kernel, request: _Request, target: Target) -> None:
         return
     if request.build:
         kernel.build()
-    elif target.device is not None:
+    elif target.find_device() is not None:
         try:
             kernel.build()
         except ToolchainNotFound:

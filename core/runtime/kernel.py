@@ -130,7 +130,7 @@ class Kernel:
                     self._provenance,
                     toolchain=f"{toolchain.name} {toolchain.version}",
                     binary_cached=cached,
-                    evidence="vendor compiler" if self._target.device is None else "device",
+                    evidence="vendor compiler" if self._target.find_device() is None else "device",
                 )
             return self._built
 
@@ -202,7 +202,7 @@ class Kernel:
             return self._launcher
 
     def _require_device(self) -> str:
-        device = self._target.device
+        device = self._target.find_device()
         if device is not None and device.torch_device is not None:
             return device.torch_device.split(":")[0]
         missing = [f"no {self._target.chip.title} on this machine"]

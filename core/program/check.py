@@ -1,9 +1,332 @@
-"""Static checks of a view."""
+"""Static checks of a view: what provably cannot mean anything is refused, with the user's line.
+
+Tails are no mistake: a tile that hangs over the end of a tensor is guarded. Refused is what no guard makes sense of: an
+on-chip buffer overrun in an iteration that certainly runs, a fill past the end of a tensor, a tile that lies wholly
+outside one, operands whose shapes do not fit each other.
+"""
 
 from __future__ import annotations
 
-from core.program.nodes import View
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from core.errors import Location, ShapeMismatch, UnsupportedOp
+from core.program import walk
+from core.program.expressions import constant_int
+from core.program.intervals import Interval, Ranges, bounds, loop_range
+from core.program.nodes import (
+    AtomicTile,
+    Break,
+    Buffer,
+    Choose,
+    Continue,
+    Copy,
+    Expr,
+    Fill,
+    For,
+    Gemm,
+    If,
+    Im2Col,
+    Launch,
+    Let,
+    Load,
+    Logical,
+    Parallel,
+    Reduce,
+    ReducerUpdate,
+    Region,
+    Scan,
+    Scope,
+    Stmt,
+    Store,
+    ThreadReturn,
+    Transpose,
+    Var,
+    View,
+    While,
+)
+from core.program.printer import element_text, expression_text, region_text
+
+_ON_CHIP = (Scope.SHARED, Scope.FRAGMENT, Scope.LOCAL, Scope.VAR, Scope.REDUCER)
 
 
 def check(view: View) -> None:
-    """Refuses what cannot mean anything."""
+    """Checks every statement of a view.
+
+    Raises:
+        ShapeMismatch: a region or index provably outside its buffer; operands whose shapes do not fit.
+        UnsupportedOp: `break`, `continue` or `T.thread_return` out of a `T.Parallel`.
+    """
+    _body(view.body, _State({}, certain=True, in_parallel=False, loop_inside=False))
+
+
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What is known where a statement stands.
+
+    Attributes:
+        ranges: values of the variables in scope.
+        certain: the statement runs for every combination of these values.
+        in_parallel: inside a `T.Parallel`; loop_inside: and inside a loop that is itself inside it.
+    """
+
+    ranges: Ranges
+    certain: bool
+    in_parallel: bool
+    loop_inside: bool
+
+
+def _body(body: Iterable[Stmt], state: _State) -> None:
+    for stmt in body:
+        state = _statement(stmt, state)
+
+
+def _statement(stmt: Stmt, state: _State) -> _State:
+    """Checks one statement; what is known after it."""
+    _operands(stmt)
+    match stmt:
+        case Launch(grid=grid, body=body):
+            ranges = dict(state.ranges)
+            for var, extent in grid:
+                _bind(ranges, loop_range(var, Interval(0, 0, True), bounds(extent, ranges)))
+            _body(body, replace(state, ranges=ranges))
+        case Parallel(vars=variables, extents=extents, body=body):
+            ranges = dict(state.ranges)
+            for var, extent in zip(variables, extents, strict=True):
+                _bind(ranges, loop_range(var, Interval(0, 0, True), bounds(extent, ranges)))
+            _body(body, replace(state, ranges=ranges, in_parallel=True, loop_inside=False))
+        case For(var=var, start=start, extent=extent, body=body):
+            _elements(stmt, (start, extent), state)
+            ranges = dict(state.ranges)
+            _bind(ranges, loop_range(var, bounds(start, ranges), bounds(extent, ranges)))
+            leaves = any(isinstance(s, Break | Continue | ThreadReturn) for s in walk.statements(body))
+            _body(body, replace(state, ranges=ranges, certain=state.certain and not leaves, loop_inside=True))
+        case While(body=body):
+            _body(body, replace(state, certain=False, loop_inside=True))
+        case If(condition=condition, then=then, otherwise=otherwise):
+            _elements(stmt, (condition,), state)
+            _body(then, replace(state, certain=False))
+            _body(otherwise, replace(state, certain=False))
+            if any(isinstance(s, ThreadReturn) for s in walk.statements(stmt)):
+                return replace(state, certain=False)
+        case Let(var=var, value=value):
+            _elements(stmt, (value,), state)
+            interval = bounds(value, state.ranges)
+            if interval is not None:
+                return replace(state, ranges={**state.ranges, var: interval})
+        case Break() | Continue() if state.in_parallel and not state.loop_inside:
+            _refuse_jump("continue" if isinstance(stmt, Continue) else "break", stmt)
+        case ThreadReturn() if state.in_parallel:
+            _refuse_jump("T.thread_return", stmt)
+        case _:
+            _regions(stmt, state)
+            _elements(stmt, _own_expressions(stmt), state)
+    return state
+
+
+def _bind(ranges: dict[Var, Interval], interval: Interval | None) -> None:
+    if interval is not None:
+        (var,) = interval.variables
+        ranges[var] = interval
+
+
+def _refuse_jump(word: str, stmt: Stmt) -> None:
+    raise UnsupportedOp(
+        f"{word} out of a T.Parallel: its iterations run in no order",
+        hint="use a serial loop, or an if around the statements to skip",
+        location=stmt.location,
+    )
+
+
+# -- regions ---------------------------------------------------------------------------------------------------------
+
+
+def _regions(stmt: Stmt, state: _State) -> None:
+    for region in walk.regions(stmt):
+        for dim in range(region.buffer.rank):
+            start = bounds(region.mins[dim], state.ranges)
+            extent, size = constant_int(region.extents[dim]), constant_int(region.buffer.shape[dim])
+            if start is None or extent is None or size is None or extent <= 0:
+                continue
+            if region.buffer.scope in _ON_CHIP:
+                overruns = start.low < 0 or start.high + extent > size
+                wrong = overruns and start.exact and (state.certain or not start.variables)
+            elif isinstance(stmt, Fill):
+                wrong = not start.variables and (start.low < 0 or start.high + extent > size)
+            else:
+                wrong = start.low >= size or start.high + extent <= 0
+            if wrong:
+                _refuse_region(stmt, region, dim, start, extent, size)
+
+
+def _refuse_region(stmt: Stmt, region: Region, dim: int, start: Interval, extent: int, size: int) -> None:
+    reached = f"{start.low}" if start.low < 0 else f"{start.high + extent - 1}"
+    raise ShapeMismatch(
+        f"{type(stmt).__name__.lower()} of {region_text(region)} reaches index {reached} of dimension {dim}, "
+        f"which has {size} elements",
+        hint=f"keep the slice inside {region.buffer.name} ({_shape(region.buffer)}, {_declared(region.buffer)})",
+        location=stmt.location,
+        details={"buffer": region.buffer.name, "dimension": dim, "extent": extent, "size": size},
+    )
+
+
+def _shape(buffer: Buffer) -> str:
+    return " x ".join(expression_text(extent) for extent in buffer.shape)
+
+
+def _declared(buffer: Buffer) -> str:
+    return f"declared at line {buffer.location.line}" if buffer.location else buffer.scope.value
+
+
+# -- elements --------------------------------------------------------------------------------------------------------
+
+
+def _own_expressions(stmt: Stmt) -> tuple[Expr, ...]:
+    """The expressions written in a leaf statement, each once, not their parts."""
+    found: list[Expr] = []
+    for name in stmt.__dataclass_fields__:
+        value = getattr(stmt, name)
+        if isinstance(value, Expr):
+            found.append(value)
+        elif isinstance(value, Region):
+            found += [*value.mins, *value.extents]
+        elif isinstance(value, tuple):
+            found += [item for item in value if isinstance(item, Expr)]
+    return tuple(found)
+
+
+def _elements(stmt: Stmt, exprs: tuple[Expr, ...], state: _State) -> None:
+    if isinstance(stmt, Store | ReducerUpdate):
+        _element(stmt.buffer, stmt.indices, state, stmt.location)
+    for expr in exprs:
+        _loads(expr, state, stmt.location)
+
+
+def _loads(expr: Expr, state: _State, location: Location | None) -> None:
+    if isinstance(expr, Load):
+        _element(expr.buffer, expr.indices, state, location)
+    if isinstance(expr, Choose):
+        _loads(expr.condition, state, location)
+        maybe = replace(state, certain=False)
+        _loads(expr.a, maybe, location)
+        _loads(expr.b, maybe, location)
+    elif isinstance(expr, Logical):
+        _loads(expr.a, state, location)
+        _loads(expr.b, replace(state, certain=False), location)
+    else:
+        for name in expr.__dataclass_fields__:
+            value = getattr(expr, name)
+            for item in value if isinstance(value, tuple) else (value,):
+                if isinstance(item, Expr):
+                    _loads(item, state, location)
+
+
+def _element(buffer: Buffer, indices: tuple[Expr, ...], state: _State, location: Location | None) -> None:
+    if not state.certain:
+        return
+    for dim, index in enumerate(indices):
+        interval, size = bounds(index, state.ranges), constant_int(buffer.shape[dim])
+        if interval is None or size is None or not interval.exact:
+            continue
+        if buffer.scope not in _ON_CHIP and interval.variables:
+            continue  # guarded
+        if interval.low < 0 or interval.high >= size:
+            reached = interval.low if interval.low < 0 else interval.high
+            raise ShapeMismatch(
+                f"{element_text(buffer, indices)}: index {reached} of dimension {dim}, which has {size} elements",
+                hint=f"{buffer.name} is {_shape(buffer)}, {_declared(buffer)}; put the access under a condition",
+                location=location,
+                details={"buffer": buffer.name, "dimension": dim, "index": reached, "size": size},
+            )
+
+
+# -- operands --------------------------------------------------------------------------------------------------------
+
+
+def _extents(region: Region) -> list[int | None]:
+    return [constant_int(extent) for extent in region.extents]
+
+
+def _differ(a: int | None, b: int | None) -> bool:
+    return a is not None and b is not None and a != b
+
+
+def _operands(stmt: Stmt) -> None:
+    match stmt:
+        case Gemm():
+            _gemm(stmt)
+        case Reduce():
+            _reduce(stmt)
+        case Scan(src=src, dst=dst, dim=dim):
+            _require_dimension(stmt, "scan", src, dim)
+            _require_same(stmt, "scan", src, dst, _extents(src))
+        case Transpose(src=src, dst=dst):
+            if src.buffer.rank < 2:
+                _mismatch(stmt, f"transpose of {region_text(src)}, which has one dimension", "give it two or more")
+            *outer, rows, columns = _extents(src)
+            _require_same(stmt, "transpose", src, dst, [*outer, columns, rows])
+        case Im2Col(src=src, dst=dst):
+            if src.buffer.rank != 4 or dst.buffer.rank < 2:
+                _mismatch(stmt, f"im2col of {region_text(src)} into {region_text(dst)}", "the source is (N, H, W, C)")
+        case Copy() | AtomicTile():
+            pass  # their sides were paired when the view was built
+
+
+def _gemm(stmt: Gemm) -> None:
+    expected = {
+        "A": (stmt.a, (stmt.k, stmt.m) if stmt.transpose_a else (stmt.m, stmt.k)),
+        "B": (stmt.b, (stmt.n, stmt.k) if stmt.transpose_b else (stmt.k, stmt.n)),
+        "C": (stmt.c, (stmt.m, stmt.n)),
+    }
+    for role, (region, shape) in expected.items():
+        extents = _extents(region)
+        outer, inner = extents[:-2], extents[-2:]
+        if len(inner) < 2 or any(_differ(a, b) for a, b in zip(inner, shape, strict=True)):
+            _mismatch(
+                stmt,
+                f"gemm of {stmt.m} x {stmt.n} x {stmt.k}: {role} is {region_text(region)}",
+                f"{role} must be {shape[0]} x {shape[1]}: check the tile shapes and transpose_A / transpose_B",
+            )
+        if any(_differ(extent, 1) for extent in outer):
+            _mismatch(stmt, f"gemm: {role} is {region_text(region)}, a stack of matrices", "multiply one at a time")
+
+
+def _reduce(stmt: Reduce) -> None:
+    _require_dimension(stmt, f"reduce_{stmt.kind}", stmt.src, stmt.dim)
+    extents = _extents(stmt.src)
+    dropped = extents[: stmt.dim] + extents[stmt.dim + 1 :] or [1]
+    kept = [*extents[: stmt.dim], 1, *extents[stmt.dim + 1 :]]
+    found = _extents(stmt.dst)
+    for expected in (dropped, kept):
+        if len(found) == len(expected) and not any(_differ(a, b) for a, b in zip(found, expected, strict=True)):
+            return
+    _mismatch(
+        stmt,
+        f"reduce_{stmt.kind} of {region_text(stmt.src)} over dimension {stmt.dim} into {region_text(stmt.dst)}",
+        f"the destination must be {_sizes(dropped)} or {_sizes(kept)}",
+    )
+
+
+def _sizes(extents: list[int | None]) -> str:
+    return "(" + ", ".join("?" if extent is None else str(extent) for extent in extents) + ")"
+
+
+def _require_dimension(stmt: Stmt, operation: str, region: Region, dim: int) -> None:
+    if not 0 <= dim < region.buffer.rank:
+        _mismatch(
+            stmt,
+            f"{operation} over dimension {dim} of {region_text(region)}, which has {region.buffer.rank}",
+            f"dimensions are 0 to {region.buffer.rank - 1}, or negative from the end",
+        )
+
+
+def _require_same(stmt: Stmt, operation: str, src: Region, dst: Region, expected: list[int | None]) -> None:
+    found = _extents(dst)
+    if len(found) != len(expected) or any(_differ(a, b) for a, b in zip(found, expected, strict=True)):
+        _mismatch(
+            stmt, f"{operation} of {region_text(src)} into {region_text(dst)}", f"the result is {_sizes(expected)}"
+        )
+
+
+def _mismatch(stmt: Stmt, message: str, hint: str) -> None:
+    raise ShapeMismatch(message, hint=hint, location=stmt.location)

@@ -38,6 +38,7 @@ from core.program.nodes import (
     Parallel,
     Print,
     Reinterpret,
+    Scope,
     Stmt,
     Storage,
     Store,
@@ -68,7 +69,7 @@ def interpret(
 
     Args:
         view: the program.
-        arguments: one entry per parameter: a C-contiguous array of the parameter's shape and dtype (`ml_dtypes` for
+        arguments: one entry per parameter: an array (C-contiguous where the parameter is packed) of the parameter's shape and dtype (`ml_dtypes` for
             the types NumPy lacks) or a Python number.
         symbols: values of the symbolic dimensions; read off the arrays' shapes where a dimension is just a symbol.
         backwards: run blocks and parallel iterations from last to first. A kernel without races gives the same.
@@ -89,7 +90,10 @@ def interpret(
             given = np.array(argument, values.numpy_dtype(dtype))[()]
             machine.variables[parameter.scalar] = values.from_numpy(given, dtype)
             continue
-        machine.memory[parameter.buffer.storage] = argument.reshape(-1).view(np.uint8)
+        if parameter.buffer.is_packed:
+            machine.memory[parameter.buffer.storage] = argument.reshape(-1).view(np.uint8)
+        else:
+            machine.strided[parameter.buffer] = argument
         for extent, size in zip(parameter.buffer.shape, argument.shape, strict=True):
             if isinstance(extent, Var) and extent not in machine.variables:
                 machine.variables[extent] = int(size)
@@ -107,12 +111,15 @@ class Machine:
         self.backwards = backwards
         self.variables: dict[Var, Scalar] = {}
         self.memory: dict[Storage, np.ndarray[Any, Any]] = {}
+        self.strided: dict[Buffer, np.ndarray[Any, Any]] = {}  # parameters that are not packed
         self.printed: list[str] = []
 
     # -- memory ------------------------------------------------------------------------------------------------------
 
     def array(self, buffer: Buffer) -> np.ndarray[Any, Any]:
         """A buffer's elements as an array that shares its memory."""
+        if buffer in self.strided:
+            return self.strided[buffer]
         kind = values.numpy_dtype(buffer.dtype)
         raw = self.memory[buffer.storage]
         shape = tuple(int(self.value(extent)) for extent in buffer.shape)
@@ -270,9 +277,8 @@ class Machine:
     def _launch(self, launch: Launch) -> None:
         if launch.uses_threads:
             raise UnsupportedOp("the interpreter runs block-wide code only", location=launch.location)
-        workspaces = [buffer for buffer in launch.buffers if buffer.storage.tilelang_scope == "global"]
-        self._allocate(workspaces)
-        on_chip = [buffer for buffer in launch.buffers if buffer not in workspaces and buffer.parameter is None]
+        self._allocate([buffer for buffer in launch.buffers if buffer.scope is Scope.GLOBAL])
+        on_chip = [buffer for buffer in launch.buffers if buffer.scope is not Scope.GLOBAL]
         for point in self.points([int(self.value(extent)) for _, extent in launch.grid]):
             self.variables.update(zip((var for var, _ in launch.grid), point, strict=True))
             self._allocate(on_chip)

@@ -98,7 +98,7 @@ class Context:
         known = self.buffers.get(buffer)
         if known is None:
             known = self.add_buffer(buffer)
-            if self.launch is not None:
+            if self.launch is not None and known.parameter is None:
                 self.launch.buffers.append(known)
         return known
 

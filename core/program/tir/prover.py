@@ -27,6 +27,7 @@ class Prover:
         self._scope = 0  # identifies the set of conditions in force
         self._next_scope = 1
         self._known: dict[tuple[Any, ...], bool] = {}
+        self._conditions: dict[Any, Any] = {}  # boolean variables and what they stand for
 
     # -- what is known -----------------------------------------------------------------------------------------------
 
@@ -37,7 +38,9 @@ class Prover:
     def bind_value(self, variable: Any, value: Any) -> None:
         """A variable equal to `value`, if that is an integer computed without reading memory."""
         dtype = str(variable.dtype)
-        if dtype.startswith(("int", "uint")) and self.is_pure(value):
+        if dtype == "bool" and self.is_pure(value):
+            self._conditions[variable] = value
+        elif dtype.startswith(("int", "uint")) and self.is_pure(value):
             self._analyzer.bind(variable, value)
 
     def nonnegative(self, variable: Any) -> None:
@@ -58,6 +61,10 @@ class Prover:
     def _conjuncts(self, condition: Any, negated: bool) -> list[Any]:
         if isinstance(condition, self._tirx.Call) and getattr(condition.op, "name", "") == "tirx.likely":
             condition = condition.args[0]
+        if isinstance(condition, self._tirx.Var) and condition in self._conditions:
+            return self._conjuncts(self._conditions[condition], negated)
+        if isinstance(condition, self._tirx.Not):
+            return self._conjuncts(condition.a, not negated)
         if not negated and isinstance(condition, self._tirx.And):
             return [*self._conjuncts(condition.a, False), *self._conjuncts(condition.b, False)]
         if negated and isinstance(condition, self._tirx.Or):

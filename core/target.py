@@ -76,6 +76,7 @@ class Target:
             return device
         backend = (manager or process_manager()).backend(self.vendor)
         found = ", ".join(f"{one.chip} ({one.evidence})" for one in _detect(backend)) or "no device"
+        found += _why_not(backend, self.chip)
         what_if = f"; {self.chip.target} is a what-if chip, which no device is" if self.chip.modified else ""
         raise DeviceUnavailable(
             f"{self.chip.target} is not on this machine: the detector of {backend.package} found {found}{what_if}",
@@ -173,6 +174,9 @@ def _resolve_auto(plugins: Manager, requested: str) -> Target:
         if devices:
             claims.append((devices[0].priority, backend, devices[0]))
         answers.append(f"{vendor}: {devices[0].chip} ({devices[0].evidence})" if devices else f"{vendor}: no device")
+    if not claims:
+        # Only now: asking why runs tools, and nobody wants to know where there is a device.
+        answers = [f"{one.vendor}: no device{_why_not(one, one.chips()[0])}" for one in plugins.load_all()]
     answers += failed
     if not claims:
         raise TargetNotFound(
@@ -213,6 +217,16 @@ def _from_device(backend: Backend, device: DetectedDevice, requested: str, reaso
 
 def _detect(backend: Backend) -> tuple[DetectedDevice, ...]:
     return backend.detect() if backend.implements("tilehal_detect") else ()
+
+
+def _why_not(backend: Backend, chip: Chip) -> str:
+    """What the backend itself says makes running impossible here, in parentheses; empty when it says nothing."""
+    try:
+        findings = backend.call("tilehal_diagnose", chip) if backend.implements("tilehal_diagnose", chip) else ()
+    except TileHALError as error:
+        return f" ({error.message})"
+    reasons = [finding.message for finding in findings if "run" in finding.blocks]
+    return f" ({'; '.join(reasons)})" if reasons else ""
 
 
 def _names(one: Chip) -> set[str]:

@@ -39,6 +39,12 @@ class Broken(FakeVendor):
         raise OSError("libacme.so: version mismatch")
 
 
+class WithoutDriver(FakeVendor):
+    @hookimpl
+    def tilehal_diagnose(self, chip):
+        return [Finding("acme-no-driver", "info", "/dev/acme does not exist", blocks=("run",))]
+
+
 class TestNames:
     @pytest.mark.parametrize(
         "spelling",
@@ -125,9 +131,9 @@ class TestAuto:
             found = resolve("auto", manager=plugins(CPU, Broken("acme", "one")))
         assert "libacme" in found.reason
 
-    def test_nothing_at_all_says_what_each_detector_answered(self):
-        with pytest.raises(TargetNotFound, match="acme: no device; zenith: no device"):
-            resolve("auto", manager=plugins(FakeVendor("acme"), FakeVendor("zenith")))
+    def test_nothing_at_all_says_what_each_detector_answered_and_why(self):
+        with pytest.raises(TargetNotFound, match=r"acme: no device \(/dev/acme does not exist\); zenith: no device"):
+            resolve("auto", manager=plugins(WithoutDriver("acme"), FakeVendor("zenith")))
 
 
 class TestWhatIf:
@@ -159,6 +165,11 @@ class TestDevices:
         vendor = FakeVendor("acme", "one", "two", devices=[device("two", "acme-smi: Two")])
         manager = plugins(vendor)
         assert resolve("acme:two", manager=manager).require_device(manager=manager).evidence == "acme-smi: Two"
+
+    def test_without_any_device_the_backend_says_why(self):
+        manager = plugins(WithoutDriver("acme"))
+        with pytest.raises(DeviceUnavailable, match=r"found no device \(/dev/acme does not exist\)"):
+            resolve("acme", manager=manager).require_device(manager=manager)
 
     def test_another_chip_than_the_one_here_is_unavailable_and_says_what_was_found(self):
         vendor = FakeVendor("acme", "one", "two", devices=[device("two", "acme-smi: Two")])

@@ -139,6 +139,9 @@ def validated(entry: Entry, plugin: object, content: str) -> Plugin:
             raise load_error(entry, "register", f"it implements {hook} twice")
         if entry.role == "extension" and hook in OWNER_HOOKS:
             raise load_error(entry, "register", f"it implements {hook}, which only the owner of a vendor answers")
+        trap = _argument_fault(function)
+        if trap:
+            raise load_error(entry, "register", f"{trap} of its {hook} would never be passed: hooks get what they name")
         if options.get("hookwrapper"):
             raise load_error(entry, "register", f"its {hook} is an old-style hookwrapper; use hookimpl(wrapper=True)")
         is_wrapper = bool(options.get("wrapper"))
@@ -172,6 +175,16 @@ def _hook_functions(entry: Entry, plugin: object) -> list[tuple[str, Callable[..
         elif name.startswith(f"{PROJECT}_") and inspect.isroutine(function):
             raise load_error(entry, "register", f"{name} is named like a hook but lacks @hookimpl, so nobody calls it")
     return found
+
+
+def _argument_fault(function: Callable[..., Any]) -> str | None:
+    """A parameter that pluggy accepts and then leaves out of every call."""
+    for parameter in inspect.signature(function).parameters.values():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.KEYWORD_ONLY):
+            return f"the parameter {str(parameter).split(':')[0]}"
+        if parameter.default is not parameter.empty:
+            return f"the parameter {parameter.name}, which has a default,"
+    return None
 
 
 def _priority(entry: Entry, plugin: object) -> int:

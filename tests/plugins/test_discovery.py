@@ -43,6 +43,16 @@ def test_vendor_names_are_matched_in_any_case(site):
     assert plugins.backend("Acme") is plugins.backend("acme")
 
 
+def test_a_plugin_that_the_user_imported_first_is_the_same_plugin(site):
+    from importlib import import_module
+
+    module = import_module(write_backend(site, "acme"))
+    module.tilehal_chips.__globals__["touched"] = True
+    assert manager_of(site).backend("acme").chips()[0].target == "acme:one"
+    assert import_module(module.__name__) is module
+    assert module.touched
+
+
 def test_loading_happens_once(site):
     write_backend(
         site, "acme", DESCRIBES + "\nimport builtins\nbuiltins.acme_loads = vars(builtins).get('acme_loads', 0) + 1\n"

@@ -31,6 +31,9 @@ def refusal(site, source: str) -> BackendLoadError:
         ("def tilehal_lower(chip, program, options): ...\n", "lacks @hookimpl"),
         ("@hookimpl(hookwrapper=True)\ndef tilehal_lower(chip): yield\n", "old-style hookwrapper"),
         ("@hookimpl(wrapper=True)\ndef tilehal_lower(chip): return None\n", "not a generator function"),
+        ("@hookimpl\ndef tilehal_lower(chip, program, options=None): ...\n", "parameter options, which has a default,"),
+        ("@hookimpl\ndef tilehal_lower(chip, **rest): ...\n", "the parameter **rest of its tilehal_lower"),
+        ("@hookimpl\ndef tilehal_lower(chip, *, program): ...\n", "the parameter program of its tilehal_lower"),
         ("@hookimpl(specname='tilehal_chips')\ndef more_chips(): return []\n", "implements tilehal_chips twice"),
     ],
 )

@@ -7,7 +7,7 @@ import tilelang
 import tilelang.language as T
 import torch
 
-from tests.kernels.case import EXACT, Argument, Case, randint, randn, summed, torch_dtype
+from tests.kernels.case import EXACT, Argument, Case, Tolerance, randint, randn, summed, summed_fp8, torch_dtype
 
 
 @tilelang.jit(out_idx=[2])
@@ -258,6 +258,12 @@ def _product(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return a.double() @ b.double()
 
 
+def _tolerance(dtype: str, accum: str, out: str, K: int) -> Tolerance:
+    if dtype == "int8":
+        return EXACT
+    return summed_fp8(K, out) if dtype.startswith("float8") else summed(K, out, accumulate=accum)
+
+
 def _grouped(a: torch.Tensor, b: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
     bounds = offsets.tolist()
     parts = [_product(a[lo:hi], b[g]) for g, (lo, hi) in enumerate(pairwise(bounds))]
@@ -300,7 +306,7 @@ def cases() -> Iterator[Case]:
             gemm,
             lambda gen, M=M, N=N, K=K, dtype=dtype, ta=ta, tb=tb: _operands(gen, M, N, K, dtype=dtype, ta=ta, tb=tb),
             lambda a, b, ta=ta, tb=tb: _product(a.mT if ta else a, b.mT if tb else b),
-            EXACT if dtype == "int8" else summed(K, out, accumulate=accum),
+            _tolerance(dtype, accum, out, K),
             args=(M, N, K),
             kwargs=options,
             tags=frozenset({"gemm", layout, dtype, f"accumulate-{accum}", "pipelined"}),

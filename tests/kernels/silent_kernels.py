@@ -398,7 +398,7 @@ def im2col_past_the_batch():
     def main(X: T.Tensor((1, 5, 5, 32), "float16"), Y: T.Tensor((32, 32), "float16")):
         with T.Kernel(1, threads=128):
             columns = T.alloc_shared((32, 32), "float16")
-            T.c2d_im2col(X, columns, 0, 0, 1, 1, 1, 0)
+            T.im2col(X, columns, 0, 0, 1, 1, 1, 0)
             T.copy(columns, Y)
 
     return main

@@ -136,7 +136,7 @@ def conv_2d(N, C, H, W, F, K, S, D, P, dtype="float16", block_M=64, block_N=64, 
             flat = T.reshape(Y, (N * out_H * out_W, F))
             T.clear(y)
             for k in T.Pipelined(T.ceildiv(K * K * C, block_K), num_stages=num_stages):
-                T.c2d_im2col(X, x, by, k, K, S, D, P)
+                T.im2col(X, x, by, k, K, S, D, P)
                 T.copy(weights[k * block_K, bx * block_N], w)
                 T.gemm(x, w, y)
             T.copy(y, flat[by * block_M, bx * block_N])

@@ -140,7 +140,7 @@ def _resolve_chip(target: object, plugins: Manager) -> Target:
 
     if not isinstance(target, Chip):
         raise TargetTypeError(
-            f"a target is a string, not {type(target).__module__}.{type(target).__qualname__} {target!r}",
+            f"a target is a string, not {type(target).__qualname__} {target!r}",
             hint=f"{SYNTAX}; a torch device says where tensors are, not what to compile for"
             if type(target).__module__.partition(".")[0] == "torch"
             else SYNTAX,

@@ -59,7 +59,7 @@ def report(tmp_path_factory):
     write_backend(second, "fine", version="0.9")
     with pytest.MonkeyPatch.context() as patch:
         patch.delenv("TILEHAL_LOAD_PLUGINS", raising=False)
-        patch.setenv(LOAD_TIMEOUT, "3")
+        patch.setenv(LOAD_TIMEOUT, "5")
         patch.setenv("TILEHAL_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         patch.syspath_prepend(str(second))
         patch.syspath_prepend(str(site))
@@ -85,7 +85,7 @@ def only(report, code: str, part: str) -> str:
     [
         ("tilehal-fine 1.2.3", "loaded", ""),
         ("tilehal-raising 1.2.3", "failed", "libacme.so.3 is missing"),
-        ("tilehal-hanging 1.2.3", "failed", "did not finish within 3 s"),
+        ("tilehal-hanging 1.2.3", "failed", "did not finish within 5 s"),
         ("tilehal-exiting 1.2.3", "failed", "exit status 3"),
         ("tilehal-future 1.2.3", "incompatible", "requires tilehal>=99"),
         ("tilehal-wrongchips 1.2.3", "failed", "str 'chips' instead of Sequence[Chip]"),

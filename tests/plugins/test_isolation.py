@@ -22,7 +22,7 @@ BAD_IMPORTS = {
 
 @pytest.fixture
 def trial_imports(monkeypatch):
-    monkeypatch.setenv(LOAD_TIMEOUT, "3")
+    monkeypatch.setenv(LOAD_TIMEOUT, "5")
 
 
 @pytest.mark.parametrize("kind", BAD_IMPORTS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -70,6 +71,13 @@ def _let(context: Context, expr: Any) -> Expr:
 
 
 # -- operators -------------------------------------------------------------------------------------------------------
+
+
+def _multiply(context: Context, expr: Any) -> Expr:
+    a, b = convert(context, expr.a), convert(context, expr.b)
+    if isinstance(a, Const) and isinstance(b, Const) and math.inf in (abs(a.value), abs(b.value)):
+        return Const(a.dtype, a.value * b.value)  # `-T.infinity(...)` is infinity times -1
+    return Binary(_dtype(expr), BinaryOp.MUL, a, b)
 
 
 def _binary(op: BinaryOp) -> Converter:
@@ -214,23 +222,20 @@ def _read_only_load(context: Context, expr: Any, dtype: str) -> Expr:
 
 
 def _any_or_all(op: LogicalOp) -> Callable[[Context, Any, str], Expr]:
-    """`T.any_of` / `T.all_of` over the last dimension of a buffer, as a chain of loads; long ones stay opaque."""
+    """`T.any_of` / `T.all_of`, as a tree of loads; more than a few dozen elements stay opaque."""
 
     def converter(context: Context, expr: Any, dtype: str) -> Expr:
-        from core.program.tir.pointers import pointed_load
+        from core.program.tir.pointers import pointed_run
 
-        pointer, count = expr.args[0], context.prover.constant(expr.args[1])
-        first = pointed_load(context, pointer)
-        if first is None or count is None or not 0 < count <= 64:
+        count = context.prover.constant(expr.args[1])
+        elements = pointed_run(context, expr.args[0], count) if count is not None and 0 < count <= 128 else None
+        if elements is None:
             return opaque_call(context, expr)
-        terms: list[Expr] = []
-        for index in range(count):
-            last = view.add(first.indices[-1], Const(first.indices[-1].dtype, index))
-            terms.append(view.cast(Load(first.dtype, first.buffer, (*first.indices[:-1], last)), "bool"))
-        result = terms[0]
-        for term in terms[1:]:
-            result = Logical("bool", op, result, term)
-        return view.cast(result, dtype)
+        terms: list[Expr] = [view.cast(element, "bool") for element in elements]
+        while len(terms) > 1:
+            pairs = [Logical("bool", op, a, b) for a, b in zip(terms[::2], terms[1::2], strict=False)]
+            terms = [*pairs, *terms[len(pairs) * 2 :]]
+        return view.cast(terms[0], dtype)
 
     return converter
 
@@ -294,7 +299,7 @@ def _table() -> dict[type, Converter]:
                 tirx.Call: _call,
                 tirx.Add: _binary(BinaryOp.ADD),
                 tirx.Sub: _binary(BinaryOp.SUB),
-                tirx.Mul: _binary(BinaryOp.MUL),
+                tirx.Mul: _multiply,
                 tirx.Div: _binary(BinaryOp.DIV),
                 tirx.Mod: _binary(BinaryOp.MOD),
                 tirx.FloorDiv: _binary(BinaryOp.FLOOR_DIV),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from core.program.nodes import Binary, BinaryOp, Expr, Math
+from core.program.nodes import Binary, BinaryOp, Const, Expr, Math
 
 #: Call name -> function of a Math node. `__exp` and its kin are the same functions with a licence to be approximate.
 MATH_CALLS: dict[str, str] = {
@@ -22,6 +22,7 @@ MATH_CALLS: dict[str, str] = {
     "tl.fma": "fma",
     "tl.clamp": "clamp",
     "tl.fast_rcp": "rcp",
+    "tl.ieee_frsqrt": "rsqrt",
     **{f"tl.__{name}": name for name in "exp exp10 log log2 log10 sin cos tan".split()},
     "tl.pow_of_int": "pow",
 }
@@ -50,7 +51,7 @@ ROUND_TO_NEAREST_CALLS: dict[str, Callable[[str, tuple[Expr, ...]], Expr]] = {
     "tl.ieee_mul": _binary(BinaryOp.MUL),
     "tl.ieee_fdiv": _binary(BinaryOp.DIV),
     "tl.ieee_fmaf": _math("fma"),
-    "tl.ieee_frcp": _math("rcp"),
+    "tl.ieee_frcp": lambda dtype, args: Binary(dtype, BinaryOp.DIV, Const(dtype, 1.0), args[0]),
     "tl.ieee_fsqrt": _math("sqrt"),
 }
 

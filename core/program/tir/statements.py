@@ -12,6 +12,7 @@ from core.program.nodes import (
     AtomicElement,
     Break,
     Continue,
+    Expr,
     For,
     If,
     Let,
@@ -31,7 +32,7 @@ from core.program.tir import blocks, guards, spans
 from core.program.tir.context import Context
 from core.program.tir.expressions import convert, convert_all
 from core.program.tir.intrinsics import convert_call_name
-from core.program.tir.pointers import pointed_load
+from core.program.tir.pointers import pointed_run
 from core.program.tir.tileops import annotations_of, as_bool, convert_tile_operator
 
 _SERIAL, _PARALLEL, _VECTORIZED, _UNROLLED, _THREAD_BINDING = range(5)
@@ -262,8 +263,19 @@ def _assert(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack
 
 # -- calls made for their effect -------------------------------------------------------------------------------------
 
-_BARRIERS = frozenset({"tirx.tvm_storage_sync", "tl.sync_warp", "tirx.ptx_commit_group", "tirx.ptx_wait_group"})
-_NOTHING = frozenset({"tl.set_max_nreg", "tl.no_set_max_nreg", "tl.annotate_producer_reg_dealloc"})
+_BARRIERS = frozenset({"tirx.tvm_storage_sync", "tl.sync_warp"})
+
+#: Calls without a meaning here: copies are complete where they stand, registers are nobody's business.
+_NOTHING = frozenset(
+    {
+        "tirx.ptx_commit_group",
+        "tirx.ptx_wait_group",
+        "tl.set_max_nreg",
+        "tl.no_set_max_nreg",
+        "tl.annotate_producer_reg_dealloc",
+        "tl.annotate_consumer_reg_alloc",
+    }
+)
 
 
 def _evaluate(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack) -> None:
@@ -287,12 +299,12 @@ def _evaluate(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitSta
     elif name in _NOTHING:
         pass
     elif name in ("tl.device_assert", "tl.device_assert_with_msg"):
-        message = str(call.args[1].value) if len(call.args) > 1 else ""
+        message = str(call.args[1].value).split("\n")[0] if len(call.args) > 1 else ""  # its own file and line follow
         out.append(Assert(as_bool(convert(context, call.args[0])), message, True, location=location))
     elif name == "tirx.call_extern":
         out.append(_extern(context, call))
     elif name in _ATOMICS:
-        out.append(_atomic_element(context, call, *_ATOMICS[name]))
+        out.extend(_atomic_elements(context, call, *_ATOMICS[name]))
     else:
         tile = convert_tile_operator(context, call)
         out.append(tile if tile is not None else context.opaque_stmt(name, str(call)))
@@ -324,13 +336,20 @@ _ATOMICS = {
 }
 
 
-def _atomic_element(context: Context, call: Any, kind: str, lanes: int) -> Stmt:
-    target = pointed_load(context, call.args[0])
-    if target is None or lanes > 1:
-        return context.opaque_stmt(call.op.name, str(call))
-    value = view.cast(convert(context, call.args[1]), target.dtype)
+def _atomic_elements(context: Context, call: Any, kind: str, lanes: int) -> list[Stmt]:
+    """One atomic per element: the paired forms promise no more than that."""
+    targets = pointed_run(context, call.args[0], lanes)
+    values: list[Expr] | None = [convert(context, call.args[1])] if lanes == 1 else None
+    if lanes > 1:
+        loads = pointed_run(context, call.args[1], lanes)
+        values = None if loads is None else [*loads]
+    if targets is None or values is None:
+        return [context.opaque_stmt(call.op.name, str(call))]
     order = context.prover.constant(call.args[2]) if len(call.args) > 2 else 0
-    return AtomicElement(kind, target, value, order or 0, location=context.location)
+    return [
+        AtomicElement(kind, target, view.cast(value, target.dtype), order or 0, location=context.location)
+        for target, value in zip(targets, values, strict=True)
+    ]
 
 
 _CONVERTERS: dict[str, Callable[[Context, Any, list[Stmt], ExitStack], None]] = {

@@ -121,8 +121,8 @@ def _is_user_file(file: str) -> bool:
 @lru_cache(maxsize=1)
 def _foreign_roots() -> tuple[str, ...]:
     """Folders of code that is not the user's: Python's, TileLang's, TVM's, torch's and ours, wherever installed."""
-    packages = [sys.modules.get(name) for name in ("tilelang", "tvm", "tvm_ffi", "torch", "core")]
-    files = [str(module.__file__) for module in packages if getattr(module, "__file__", None)]
+    packages = (sys.modules.get(name) for name in ("tilelang", "tvm", "tvm_ffi", "torch", "core"))
+    files = [str(module.__file__) for module in packages if module is not None and module.__file__]
     standard = sysconfig.get_paths()
     folders = [str(Path(file).parent) for file in files]
     return tuple(f"{folder}/" for folder in (*folders, standard["stdlib"], standard["purelib"], standard["platlib"]))

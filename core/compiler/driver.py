@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from core._tilelang import TracedKernel, import_tilelang, tilelang_version, trace
 from core.compiler.artifacts import CompileOptions, LoweredKernel
 from core.errors import KernelError, ResourceExceeded, ShapeMismatch, TileHALError, ToolchainNotFound, UnsupportedOp
+from core.program.nodes import Gemm, Reduce, View
+from core.program.walk import statements
 from core.tiling.factory import KernelFactory
 from core.tiling.rules import CandidateSource, KernelShape, Rejection, TileRule
 
@@ -22,12 +25,16 @@ if TYPE_CHECKING:
 
 #: What a tile chosen by rule may fail with, so that the next candidate is tried.
 _TILE_FAULTS = (ResourceExceeded, UnsupportedOp, ShapeMismatch, KernelError)
+#: Candidates lowered before giving up.
+_MOST_CANDIDATES = 64
+#: Candidates that may fail for another reason than room before the kernel itself is taken to be at fault.
+_FAULTS_BEFORE_BLAME = 8
 
 
 def compile(
     func: Any,
     *args: Any,
-    target: str = "auto",
+    target: str | Target | Chip = "auto",
     out_idx: Sequence[int] | int | None = None,
     simulate: bool = False,
     pass_configs: Mapping[Any, Any] | None = None,
@@ -48,7 +55,7 @@ def compile(
             that returns a PrimFunc.
         args, kwargs: what `func` takes. For a `@core.kernel` factory, tile parameters given here are used as they are
             and the others are chosen by the chip's rules.
-        target: `"<vendor>[:<chip>][+<change>]"` or `"auto"`.
+        target: `"<vendor>[:<chip>][+<change>]"` or `"auto"`; a resolved target or a chip serves too.
         out_idx: positions of the outputs, negative from the end; inherited from `@tilelang.jit` when None.
         simulate: calls run the generated native code on the CPU simulator.
         pass_configs, compile_flags, verbose: as for `tilelang.compile`.
@@ -102,9 +109,7 @@ class _Request:
     build: bool | None
     options: CompileOptions
 
-    def retarget(self, *, target: str, simulate: bool, **overrides: Any) -> Kernel:
-        from dataclasses import replace
-
+    def retarget(self, *, target: str | Target | Chip, simulate: bool, **overrides: Any) -> Kernel:
         from core.target import resolve
 
         if overrides and not isinstance(self.func, KernelFactory):
@@ -144,10 +149,14 @@ def _compile_factory(request: _Request, target: Target, backend: Backend) -> Ker
         reason = factory.parameters[name].refuse(value) if isinstance(value, int) else "it must be an int"
         if reason is not None:
             raise KernelError(f"{factory.name}: {name}={value!r}: {reason}", location=factory.location)
-    source = CandidateSource(_shape(factory, arguments, overrides), (), overrides)
+    dimensions = {name: value for name, value in arguments.items() if isinstance(value, int)}
+    shape = KernelShape(factory.name, "elementwise", dimensions, (), factory.parameters)
+    rules: list[TileRule] = []
     if len(overrides) < len(factory.parameters):
-        source.rules = _rules(backend, target.chip, source.shape)
-    last: TileHALError | None = None
+        shape = _classified(shape, factory, arguments, overrides)
+        rules = _rules(backend, target.chip, shape)
+    source = CandidateSource(shape, rules, overrides)
+    failures: list[TileHALError] = []
     for candidate in source:
         try:
             traced = factory.trace(arguments, candidate.tiles)
@@ -166,16 +175,29 @@ def _compile_factory(request: _Request, target: Target, backend: Backend) -> Ker
             if len(overrides) == len(factory.parameters):
                 raise
             source.rejected.append(Rejection(candidate.tiles, error.message.splitlines()[0]))
-            last = error
-            if len(source.rejected) >= 64:
+            failures.append(error)
+            if len(failures) >= _MOST_CANDIDATES or _not_the_tiles(failures):
                 break
+    raise _no_tile(factory, target.chip, source, failures)
+
+
+def _not_the_tiles(failures: Sequence[TileHALError]) -> bool:
+    """Whether several tiles in a row failed, and none for want of room: the fault is the kernel's."""
+    return len(failures) >= _FAULTS_BEFORE_BLAME and not any(isinstance(e, ResourceExceeded) for e in failures)
+
+
+def _no_tile(
+    factory: KernelFactory, chip: Chip, source: CandidateSource, failures: Sequence[TileHALError]
+) -> TileHALError:
+    if failures and not any(isinstance(error, ResourceExceeded) for error in failures):
+        return failures[0]
     tried = "; ".join(f"{dict(r.tiles)}: {r.reason}" for r in source.rejected[:3])
-    raise ResourceExceeded(
-        f"{factory.name}: no tile fits {target.chip.target} ({len(source.rejected)} tried; {tried})",
+    return ResourceExceeded(
+        f"{factory.name}: no tile fits {chip.target} ({len(source.rejected)} tried; {tried})",
         hint="give smaller tile parameters, or fewer fixed ones",
         location=factory.location,
         details={"rejected": [{"tiles": dict(r.tiles), "reason": r.reason} for r in source.rejected]},
-    ) from last
+    )
 
 
 def _rules(backend: Backend, chip: Chip, shape: KernelShape) -> list[TileRule]:
@@ -184,31 +206,31 @@ def _rules(backend: Backend, chip: Chip, shape: KernelShape) -> list[TileRule]:
     return list(backend.call("tilehal_tile_rules", chip, kernel=shape))
 
 
-def _shape(factory: KernelFactory, arguments: Mapping[str, Any], overrides: Mapping[str, int]) -> KernelShape:
-    """Reads the operator class and dtypes off one trace with the smallest plausible tiles."""
-    from core.program.nodes import Gemm, Reduce
-    from core.program.walk import statements
-
-    dimensions = {name: value for name, value in arguments.items() if isinstance(value, int)}
-    shape = KernelShape(factory.name, "elementwise", dimensions, (), factory.parameters)
+def _classified(
+    shape: KernelShape, factory: KernelFactory, arguments: Mapping[str, Any], overrides: Mapping[str, int]
+) -> KernelShape:
+    """The shape with operator class and dtypes, read off one trace with the first generic tiles that trace."""
     error: TileHALError | None = None
-    for candidate in CandidateSource(shape, (), overrides):
+    for candidate in islice(CandidateSource(shape, (), overrides), _FAULTS_BEFORE_BLAME):
         try:
             view = _program(factory.trace(arguments, candidate.tiles), None).view
         except TileHALError as caught:
             error = error or caught
             continue
-        nodes = list(statements(view))
-        gemms = sum(isinstance(node, Gemm) for node in nodes)
-        reduces = any(isinstance(node, Reduce) for node in nodes)
-        operator = (
-            "attention" if gemms > 1 and reduces else "gemm" if gemms else "reduction" if reduces else "elementwise"
-        )
         dtypes = tuple(p.buffer.dtype for p in view.parameters if p.buffer is not None)
-        return KernelShape(factory.name, operator, dimensions, dtypes, factory.parameters)
+        return replace(shape, operator=_operator(view), dtypes=dtypes)
     if error is not None:
         raise error
     return shape
+
+
+def _operator(view: View) -> str:
+    nodes = list(statements(view))
+    gemms = sum(isinstance(node, Gemm) for node in nodes)
+    reduces = any(isinstance(node, Reduce) for node in nodes)
+    if gemms:
+        return "attention" if gemms > 1 and reduces else "gemm"
+    return "reduction" if reduces else "elementwise"
 
 
 def _program(traced: TracedKernel, out_idx: Sequence[int] | int | None) -> Program:
@@ -313,8 +335,6 @@ def _build_now(kernel: Kernel, request: _Request, target: Target) -> None:
 
 def _merged(options: CompileOptions, traced: TracedKernel) -> CompileOptions:
     """The call's options over the ones the author attached to `@tilelang.jit`."""
-    from dataclasses import replace
-
     author = {_config_name(key): value for key, value in traced.pass_configs.items()}
     return replace(
         options,

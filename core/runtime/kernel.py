@@ -145,7 +145,7 @@ class Kernel:
             )
         return built.path(role)
 
-    def with_target(self, target: str, *, simulate: bool = False, **overrides: Any) -> Kernel:
+    def with_target(self, target: str | Target | Chip, *, simulate: bool = False, **overrides: Any) -> Kernel:
         """The same kernel for another chip. Tile parameters chosen by rule are chosen again; the user's are kept.
 
         Args:

@@ -49,12 +49,15 @@ class Signature:
     outputs: tuple[int, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
+        """As JSON-able data."""
         from dataclasses import asdict
 
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Signature:
+        """The inverse of :meth:`to_json`."""
+
         def argument(item: dict[str, Any]) -> TensorArgument | ScalarArgument:
             item = dict(item)
             if item["kind"] == "scalar":

@@ -1,0 +1,124 @@
+"""`core.kernel` factories: tiles by rule, tiles by the user, and what is refused."""
+
+import pytest
+import tilelang.language as T
+import torch
+
+import core
+from core.tiling import CandidateSource, KernelFactory, KernelShape, TileParameter, TileRule
+
+
+@core.kernel(out=["C"])
+def add(
+    M: int,
+    N: int,
+    *,
+    block_M: int = core.tile("M", multiple=2),
+    block_N: int = core.tile("N", maximum=64),
+    threads: int = core.threads(),
+    dtype: str = "float32",
+):
+    @T.prim_func
+    def main(A: T.Tensor((M, N), dtype), B: T.Tensor((M, N), dtype), C: T.Tensor((M, N), dtype)):
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
+            for i, j in T.Parallel(block_M, block_N):
+                C[by * block_M + i, bx * block_N + j] = (
+                    A[by * block_M + i, bx * block_N + j] + B[by * block_M + i, bx * block_N + j]
+                )
+
+    return main
+
+
+def test_a_factory_compiles_runs_and_says_who_chose_what() -> None:
+    kernel = add.compile(33, 70, target="cpu", block_M=4)
+    a, b = torch.randn(33, 70), torch.randn(33, 70)
+    assert torch.equal(kernel(a, b), a + b)
+    assert kernel.config["block_M"].requested == 4
+    assert kernel.config["block_M"].chosen_by == "user"
+    assert kernel.config["block_N"].chosen_by != "user"
+    assert kernel.config.tiles["block_N"] <= 64
+
+
+def test_core_compile_takes_a_factory_too() -> None:
+    kernel = core.compile(add, 16, 16, target="cpu", dtype="float16")
+    a = torch.randn(16, 16).half()
+    assert torch.equal(kernel(a, a), a + a)
+
+
+def test_moving_a_kernel_keeps_the_users_numbers_and_chooses_the_others_again() -> None:
+    kernel = add.compile(64, 64, target="cpu", block_M=4, build=False)
+    moved = kernel.with_target("cuda:h200")
+    assert moved.target == "cuda:h200"
+    assert moved.config.tiles["block_M"] == 4
+    assert kernel.with_target("cuda:h200", block_M=8).config.tiles["block_M"] == 8
+
+
+@pytest.mark.parametrize(("tiles", "reason"), [({"block_M": 3}, "not a multiple of 2"), ({"block_N": 128}, "maximum")])
+def test_a_number_of_the_users_that_the_parameter_does_not_allow_is_refused(tiles: dict[str, int], reason: str) -> None:
+    with pytest.raises(core.KernelError, match=reason):
+        add.compile(64, 64, target="cpu", **tiles)
+
+
+def test_missing_and_unknown_arguments_are_named() -> None:
+    with pytest.raises(core.KernelError, match="missing N"):
+        add.compile(64, target="cpu")
+    with pytest.raises(core.KernelError, match="unexpected keyword argument 'blok_M'"):
+        add.compile(64, 64, target="cpu", blok_M=3)
+
+
+def test_tile_parameters_are_keyword_only_and_tile_an_argument() -> None:
+    marker, other = core.tile("M"), core.tile("N")
+    with pytest.raises(core.KernelError, match="keyword-only"):
+        core.kernel(lambda M, block=marker: None)
+    with pytest.raises(core.KernelError, match="not an argument"):
+        core.kernel(lambda M, *, block=other: None)
+
+
+def test_a_fault_of_the_kernel_is_reported_as_itself_and_not_as_a_tile_that_does_not_fit() -> None:
+    @core.kernel(out=["B"])
+    def broken(N: int, *, block: int = core.tile("N")):
+        @T.prim_func
+        def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+            with T.Kernel(1, threads=64):
+                x = T.alloc_fragment((8, 16), "float32")
+                y = T.alloc_fragment((8,), "float32")
+                T.reduce_sum(x, y, dim=3)
+
+        return main
+
+    with pytest.raises((core.ShapeMismatch, core.KernelError)) as caught:
+        broken.compile(64, target="cpu")
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__
+
+
+PARAMETERS = {"bm": TileParameter("tile", "M", 16, 16), "st": TileParameter("stages")}
+SHAPE = KernelShape("k", "gemm", {"M": 100}, ("float16",), PARAMETERS)
+
+
+def test_candidates_follow_the_rules_then_the_generic_preferences_and_never_repeat() -> None:
+    rule = TileRule("r", "because", prefer=({"M": 32, "stages": 3}, {"M": 32, "stages": 3}, {"M": 4096, "stages": 1}))
+    found = list(CandidateSource(SHAPE, [rule]))
+    assert found[0].tiles == {"bm": 32, "st": 3}
+    assert found[0].chosen_by == {"bm": "rule:r", "st": "rule:r"}
+    assert found[1].tiles == {"bm": 128, "st": 1}  # clipped to what 100 rows need
+    assert len({tuple(c.tiles.items()) for c in found}) == len(found)
+
+
+def test_a_rule_forbids_with_a_reason_that_is_kept() -> None:
+    rule = TileRule("r", "x", prefer=({"M": 32},), forbid=lambda shape, tiles: "odd" if tiles["M"] == 32 else None)
+    source = CandidateSource(SHAPE, [rule])
+    assert all(c.tiles["bm"] != 32 for c in source)
+    assert source.rejected[0].reason == "r: odd"
+
+
+def test_a_users_number_is_in_every_candidate() -> None:
+    assert {c.tiles["bm"] for c in CandidateSource(SHAPE, [], {"bm": 48})} == {48}
+
+
+def test_a_factory_with_every_tile_given_is_an_ordinary_function() -> None:
+    assert isinstance(add, KernelFactory)
+    prim_func = add(64, 64, block_M=2, block_N=32, threads=64)
+    assert len(prim_func.params) == 3
+    with pytest.raises(core.KernelError, match="block_M, block_N, threads were not given"):
+        add(64, 64)

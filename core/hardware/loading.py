@@ -191,7 +191,7 @@ class _Reader(TomlFile):
                 fields[name] = self.record(RegisterFile, node, f"{path}.{name}", where, provenance)
                 continue
             fields[name] = self.value(node, name, f"{path}.{name}", provenance)
-        return self.model(cls, fields, place(tree, where))
+        return self.model(cls, fields, place(tree, where), tree)
 
     def value(self, leaf: Leaf, name: str, path: str, provenance: _Provenance, needs_source: bool = False) -> Any:
         """A leaf's value in base units, with its source recorded; None when it is said to be unknown."""
@@ -255,7 +255,7 @@ class _Reader(TomlFile):
         source = node["shape"].source
         if source is None:
             self.fail(place(node, where), "a matrix instruction needs a source")
-        common = {
+        common: dict[str, Any] = {
             "unit": self.plain(node, "unit", where),
             "m": shape[0],
             "n": shape[1],
@@ -323,7 +323,8 @@ class _Reader(TomlFile):
             self.fail((*where, key), "a value is expected here, not a table")
         return leaf.value if leaf else None
 
-    def model(self, cls: type[M], fields: Mapping[str, Any], where: Where) -> M:
+    def model(self, cls: type[M], fields: Mapping[str, Any], where: Where, tree: Tree | None = None) -> M:
+        """The record of these fields; a fault is reported at the field's leaf in `tree`, else at its name under `where`."""
         try:
             return cls.model_validate(fields)
         except ValidationError as error:
@@ -331,7 +332,9 @@ class _Reader(TomlFile):
             at = tuple(str(part) for part in first["loc"])
             if first["type"] == "extra_forbidden":
                 self.unknown_key((*where, *at), list(cls.model_fields))
-            self.fail((*where, *at), first["msg"].removeprefix("Value error, "))
+            leaf = (tree or {}).get(at[0]) if at else None
+            spot = leaf.where if isinstance(leaf, Leaf) else (*where, *at)
+            self.fail(spot, first["msg"].removeprefix("Value error, "))
 
 
 def _is_strings(value: Any) -> bool:

@@ -29,7 +29,7 @@ def print_verification(chip: Chip, evidence: str, checks: Sequence[Check], conso
         if not found:
             continue
         heading(console, f"{title} ({len(found)})")
-        rows = table("figure", "descriptor", "device", "source of the descriptor's")
+        rows = table("figure", "descriptor", "device", "descriptor from")
         for check in found:
             source = chip.source_of(check.path)
             rows.add_row(

@@ -1,0 +1,126 @@
+"""Finding MetaX devices, without one: the tools' tables are those found in public logs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from backends.metax import plugin
+from backends.metax.detect import detect, parse_macainfo, parse_mx_smi
+from core.hardware import load_chips
+
+MX_SMI = """\
+mx-smi  version: 2.2.6
+
+=================== MetaX System Management Interface Log ===================
+Timestamp                                         : Thu Sep 18 14:01:32 2025
+
+Attached GPUs                                     : 2
++---------------------------------------------------------------------------------+
+| MX-SMI 2.2.6                        Kernel Mode Driver Version: 2.16.0          |
+| MACA Version: 3.0.0.8               BIOS Version: 1.26.1.0                      |
+|------------------------------------+---------------------+----------------------+
+| GPU     NAME         Persistence-M | Bus-id              | GPU-Util      sGPU-M |
+| Temp    Pwr:Usage/Cap         Perf | Memory-Usage        | GPU-State            |
+|====================================+=====================+======================|
+| 0       MetaX C500             Off | 0000:38:00.0        | 0%            Native |
+| 44C     71W / 350W              P9 | 986/65536 MiB       | Available            |
++------------------------------------+---------------------+----------------------+
+| 1       MetaX C550             Off | 0000:39:00.0        | 0%            Native |
+| 44C     71W / 350W              P9 | 986/65536 MiB       | Available            |
++------------------------------------+---------------------+----------------------+
+
++---------------------------------------------------------------------------------+
+| Process:                                                                        |
+|  GPU                    PID         Process Name                 GPU Memory     |
+|=================================================================================|
+|  0                     2477         python                       128            |
++---------------------------------------------------------------------------------+
+"""
+OLD_MX_SMI = """\
+|------------------------------------+---------------------+----------------------+
+| GPU         NAME                   | Bus-id              | GPU-Util             |
+| Temp        Power                  | Memory-Usage        |                      |
+|====================================+=====================+======================|
+| 0           MetaX C500             | 0000:0e:00.0        | 0%                   |
+| 36C         69W / 350W             | 5680/65536 MiB      |                      |
++------------------------------------+---------------------+----------------------+
+"""
+
+
+def test_devices_from_mx_smi():
+    devices, _ = parse_mx_smi(MX_SMI)
+    assert [(device.chip, device.index, device.torch_device) for device in devices] == [
+        ("c500", 0, "cuda:0"),
+        ("c550", 1, "cuda:1"),
+    ]
+    assert devices[0].evidence == "mx-smi: MetaX C500"
+    assert devices[0].facts == {"memories.global.capacity_bytes": 65536 * 2**20}
+
+
+def test_devices_from_an_older_mx_smi():
+    devices, _ = parse_mx_smi(OLD_MX_SMI)
+    assert [device.chip for device in devices] == ["c500"]
+
+
+def test_a_product_nobody_described_is_named():
+    devices, reason = parse_mx_smi(MX_SMI.replace("C500", "C999").replace("C550", "C998"))
+    assert devices == []
+    assert reason == "no chip is described as MetaX C999, MetaX C998"
+
+
+def test_devices_from_macainfo():
+    devices, _ = parse_macainfo("  Marketing Name: MetaX C500\n  ISA Name: METAX-MXC-MXMACA--XCORE1000\n")
+    assert [(device.chip, device.facts["architecture"]) for device in devices] == [("c500", "xcore1000")]
+
+
+def machine(root: Path, *, driver: bool) -> Path:
+    (root / "dev").mkdir()
+    if driver:
+        (root / "dev/mxcd").touch()
+    return root
+
+
+def tool(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.txt").write_text(text)
+    script = folder / name
+    script.write_text(f'#!/bin/sh\ncat "{folder}/{name}.txt"\n')
+    script.chmod(0o755)
+
+
+def test_a_machine_with_the_driver_and_its_tools(tmp_path, monkeypatch):
+    tool(tmp_path / "maca/bin", "mx-smi", MX_SMI)
+    monkeypatch.setenv("MACA_PATH", str(tmp_path / "maca"))
+    found = detect(machine(tmp_path, driver=True))
+    assert [device.chip for device in found.devices] == ["c500", "c550"]
+
+
+def test_the_second_tool_is_asked_when_the_first_says_nothing(tmp_path, monkeypatch):
+    tool(tmp_path / "maca/bin", "mx-smi", "Error: no permission")
+    tool(tmp_path / "maca/bin", "macainfo", "Name: XCORE1500")
+    monkeypatch.setenv("MACA_PATH", str(tmp_path / "maca"))
+    found = detect(machine(tmp_path, driver=True))
+    assert [device.chip for device in found.devices] == ["c600"]
+
+
+def test_without_the_driver_no_tool_is_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("a tool was run"))
+    found = detect(machine(tmp_path, driver=False))
+    assert found.devices == ()
+    assert found.reason == "no MetaX driver: /dev/mxcd does not exist"
+
+
+def test_a_driver_without_tools_says_what_was_looked_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("MACA_PATH", str(tmp_path / "nowhere"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert detect(machine(tmp_path, driver=True)).reason == "/dev/mxcd exists; mx-smi not found; macainfo not found"
+
+
+def test_what_the_package_cannot_do_is_said():
+    findings = plugin.tilehal_diagnose(load_chips("backends.metax")[0])
+    only = next(finding for finding in findings if finding.code == "metax-describes-only")
+    assert set(only.blocks) == {"compile", "build", "run", "simulate"}
+    assert "cannot compile for metax:c500" in only.message
+    assert {finding.code for finding in findings} >= {"metax-describes-only", "metax-mxcc-missing"}

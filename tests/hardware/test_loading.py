@@ -1,0 +1,155 @@
+"""The TOML format: what it means, and what it refuses, with file, line, key and reason."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.errors import DescriptorError
+from core.hardware import load_chips, parse_chips
+
+FILE = """\
+vendor = "acme"
+default = "big"
+
+[references]
+DS = { title = "data sheet", trust = "vendor" }
+DEV = { title = "asked of a device", trust = "measured" }
+
+[layouts]
+row = { elements_per_lane = 4, row = "lane % 4", column = "lane // 4 * 4 + i", source = "DS" }
+
+[families.base.units.core]
+source = "DS"
+count = 4
+lanes_per_wave = 32
+
+[families.base.memories.shared]
+owner = "block"
+unit = "core"
+scopes = ["shared"]
+capacity_bytes = { value = "64 KiB", source = "DEV", note = "read at run time" }
+
+[families.base.features]
+async_copy = "DS"
+fp8 = "DEV"
+
+[families.base.paths]
+"shared -> shared via mover" = { asynchronous = true, source = "DS" }
+
+[families.base.matrix_instructions.mma]
+source = "DS"
+unit = "core"
+shape = [4, 4, 4]
+layouts = { a = "row" }
+variants = [{ name = "mma.f16", types = ["float16", "float16", "float32"] }]
+
+[chips.small]
+inherits = "base"
+title = "ACME small"
+notes = ["cut down"]
+features = { fp8 = false }
+
+[chips.small.rates.matrix]
+source = "DS"
+float16 = "1.5 TFLOP/s"
+
+[chips.big]
+inherits = "base"
+title = "ACME big"
+aliases = ["b"]
+units.core.count = { value = 8, source = "DEV" }
+memories.shared.capacity_bytes = "unknown"
+"""
+
+
+def with_line(old: str, new: str) -> str:
+    assert FILE.count(old) == 1
+    return FILE.replace(old, new)
+
+
+def test_families_are_written_once_and_overridden_figure_by_figure():
+    big, small = parse_chips(FILE)
+    assert (big.name, small.name) == ("big", "small")
+    assert (big.main_unit.count, small.main_unit.count) == (8, 4)
+    assert big.main_unit.lanes_per_wave == small.main_unit.lanes_per_wave == 32
+    assert big.source_key_of("units.core.count") == "DEV"
+    assert small.source_key_of("units.core.count") == "DS"
+
+
+def test_units_of_measure_sources_and_remarks():
+    small = parse_chips(FILE)[1]
+    assert small.memory("shared").capacity_bytes == 65536
+    assert small.rate("float16").ops_per_s == 1.5e12
+    assert small.source_of("memories.shared.capacity_bytes").title == "asked of a device"
+    assert small.figure_notes["memories.shared.capacity_bytes"] == "read at run time"
+    assert small.source_key_of("paths.shared -> shared via mover") == "DS"
+
+
+def test_inherited_figures_and_features_can_be_taken_back():
+    big, small = parse_chips(FILE)
+    assert big.memory("shared").capacity_bytes is None
+    assert big.features == ("async_copy", "fp8")
+    assert small.features == ("async_copy",)
+
+
+def test_only_references_in_use_are_kept():
+    assert set(parse_chips(FILE)[1].references) == {"DS", "DEV"}
+    assert list(parse_chips(FILE)[0].references) == ["DS", "DEV"]
+
+
+def test_a_layout_is_shared_by_name():
+    instruction = parse_chips(FILE)[0].matrix_instructions[0]
+    assert instruction.a_layout.element(5, 2) == (1, 6)
+    assert instruction.c_layout is None
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "reason", "line"),
+    [
+        (with_line("lanes_per_wave = 32", "lanes_per_wav = 32"), "families.base.units.core.lanes_per_wav", "did you mean 'lanes_per_wave'", 14),
+        (with_line('"64 KiB"', '"64 KiBs"'), "families.base.memories.shared.capacity_bytes", "unknown unit 'KiBs'", 20),
+        (with_line('"1.5 TFLOP/s"', '"1.5 TB/s"'), "chips.small.rates.matrix.float16", "unknown unit 'TB/s'", 44),
+        (with_line('source = "DS"\nfloat16', "float16"), "chips.small.rates.matrix.float16", "no source", 43),
+        (with_line('value = 8, source = "DEV"', 'value = 8, source = "XX"'), "chips.big.units.core.count.source", "no reference 'XX'", 50),
+        (with_line('value = 8, source = "DEV"', 'value = 8, sauce = "DEV"'), "chips.big.units.core.count.sauce", "did you mean 'source'", 50),
+        (with_line("value = 8,", "value = 8.5,"), "chips.big.units.core.count", "valid integer", 50),
+        (with_line('layouts = { a = "row" }', 'layouts = { a = "rows" }'), "families.base.matrix_instructions.mma.layouts.a", "no layout 'rows'", 33),
+        (with_line('row = "lane % 4"', 'row = "lane ** 4"'), "layouts.row.row", "understood", 9),
+        (with_line('unit = "core"\nscopes', 'unit = "SM"\nscopes'), "chips.small", "belongs to unit 'SM'", 36),
+        (with_line('aliases = ["b"]', 'aliases = ["small"]'), "chips.big", "already names chip", 46),
+        (with_line('default = "big"', 'default = "huge"'), "default", "none of small, big", 2),
+        (with_line('fp8 = "DEV"', 'fp8 = "NOBODY"'), "families.base.features.fp8.source", "no reference 'NOBODY'", 24),
+        (with_line("asynchronous = true, ", "asynchronous = true, speed = 9, "), "speed", "unknown key", 27),
+        (with_line('"shared -> shared via mover"', '"shared to shared"'), "families.base.paths.shared to shared", "a path is written", 27),
+        (with_line('title = "ACME big"\n', ""), "chips.big", "has a title", None),
+        (with_line('inherits = "base"\ntitle = "ACME big"', 'inherits = "bass"\ntitle = "ACME big"'), "chips.big.inherits", "no family 'bass'", 47),
+        (with_line('trust = "vendor"', 'trust = "hearsay"'), "references.DS.trust", "vendor-quoted", 5),
+        ("vendor = \n", "", "not a TOML file", 1),
+        ('vendor = "acme"\ndefault = "x"\n', "chips", "no chip is described", None),
+        ('vendor = "acme"\nchip = 3\n', "chip", "did you mean 'chips'", 2),
+    ],
+)  # fmt: skip
+def test_faults_are_reported_with_file_line_key_and_reason(text, key, reason, line):
+    with pytest.raises(DescriptorError, match=reason) as caught:
+        parse_chips(text, file="acme/chips.toml")
+    error = caught.value
+    assert error.location.file == "acme/chips.toml"
+    assert key in error.message.replace('"', "")
+    if line is not None:
+        assert error.location.line == line
+
+
+def test_families_cannot_go_round_in_a_circle():
+    text = FILE + '\n[families.loop]\ninherits = "loop"\n[chips.round]\ninherits = "loop"\ntitle = "round"\n'
+    with pytest.raises(DescriptorError, match="goes round in a circle"):
+        parse_chips(text)
+
+
+def test_a_package_without_the_file_says_so():
+    with pytest.raises(DescriptorError, match=r"core\.hardware has no absent\.toml") as caught:
+        load_chips("core.hardware", "absent.toml")
+    assert "package-data" in caught.value.hint
+
+
+def test_a_file_is_read_once_per_process():
+    assert load_chips("backends.metax") is load_chips("backends.metax")

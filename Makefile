@@ -40,7 +40,7 @@ docs: venv  ## build the documentation into build/docs; a warning is an error
 	$(BIN)/mkdocs build --strict --quiet --site-dir build/docs
 
 pytest: venv
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
 format: venv  ## apply the formatter and the safe lint fixes
 	$(BIN)/ruff check --fix .

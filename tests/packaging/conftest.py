@@ -18,14 +18,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.packaging.layout import DISTRIBUTIONS, Distribution, Environment, MakeEnvironment
+from tests.packaging.layout import DISTRIBUTIONS, Distribution, Environment, MakeEnvironment, made_once
 
 #: Not importable in the light environments: what `describe` must do without. By the folder's name in site-packages.
 HEAVY = ("torch", "tilelang", "tvm_ffi", "tvm", "torch_c_dlpack_ext", "functorch", "torchgen")
 
 
-def build(distribution: Distribution, folder: Path) -> Path:
-    """Builds sdist and, from the sdist, wheel, from a copy of the sources; returns the wheel."""
+def build(distribution: Distribution, folder: Path) -> None:
+    """Builds sdist and, from the sdist, wheel, from a copy of the sources, into `folder/dist`."""
     source = folder / "source"
     generated = shutil.ignore_patterns(
         "__pycache__", "*.egg-info", "build", "dist", ".venv", ".git", ".*_cache", "site"
@@ -40,17 +40,16 @@ def build(distribution: Distribution, folder: Path) -> Path:
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), str(source)]
     finished = subprocess.run(command, capture_output=True, text=True)
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    (wheel,) = out.glob("*.whl")
-    return wheel
 
 
 @pytest.fixture(scope="session")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The wheel of each distribution, by the distribution's name."""
-    folder = tmp_path_factory.mktemp("wheels")
-    with ThreadPoolExecutor(2) as pool:
-        built = pool.map(lambda d: build(d, folder / d.name), DISTRIBUTIONS)
-        return {distribution.name: wheel for distribution, wheel in zip(DISTRIBUTIONS, built, strict=True)}
+    with made_once(tmp_path_factory, "wheels") as (folder, is_made):
+        if not is_made:
+            with ThreadPoolExecutor(2) as pool:
+                list(pool.map(lambda d: build(d, folder / d.name), DISTRIBUTIONS))
+    return {d.name: next((folder / d.name / "dist").glob("*.whl")) for d in DISTRIBUTIONS}
 
 
 def link_dependencies(folder: Path, without: Iterable[str] = ()) -> Path:

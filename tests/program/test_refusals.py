@@ -1,0 +1,265 @@
+"""What is refused before any compiler runs: the type, the line and a hint."""
+
+from dataclasses import replace
+
+import pytest
+import tilelang.language as T
+
+from core.errors import ShapeMismatch, TileHALError, UnsupportedOp
+from core.program import Gemm, Launch, Program, Reduce, Scan, Stmt, View
+from core.program.check import check
+
+
+def refused(prim_func, error: type[TileHALError], line_holding: str) -> TileHALError:
+    """The error a kernel is refused with; its location is the line of this file that holds the text."""
+    with pytest.raises(error) as caught:
+        _ = Program(prim_func).view
+    found = caught.value
+    assert found.hint
+    assert found.location is not None
+    with open(found.location.file) as source:
+        assert line_holding in source.readlines()[found.location.line - 1]
+    return found
+
+
+def test_fill_past_the_end_of_a_shared_buffer():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_shared((8,), "float32")
+            T.fill(s[6:12], 1)
+            T.copy(s, A)
+
+    error = refused(main, ShapeMismatch, "T.fill(s[6:12], 1)")
+    assert "reaches index 11 of dimension 0, which has 8 elements" in error.message
+
+
+def test_fill_past_the_end_of_a_tensor():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32):
+            T.fill(A[6:12], 2)
+
+    refused(main, ShapeMismatch, "T.fill(A[6:12], 2)")
+
+
+def test_slice_that_leaves_a_shared_buffer_in_the_last_iteration():
+    @T.prim_func
+    def main(A: T.Tensor((8, 8), "float32")):
+        with T.Kernel(8, threads=32) as b:
+            s = T.alloc_shared((20,), "float32")
+            for k in T.serial(3):
+                T.copy(A[b, 0:8], s[k * 8 : k * 8 + 8])
+
+    error = refused(main, ShapeMismatch, "T.copy(A[b, 0:8], s[k * 8 : k * 8 + 8])")
+    assert "index 23" in error.message
+
+
+def test_the_same_slice_under_a_condition_is_the_authors_business():
+    @T.prim_func
+    def main(A: T.Tensor((8, 8), "float32")):
+        with T.Kernel(8, threads=32) as b:
+            s = T.alloc_shared((20,), "float32")
+            for k in T.serial(3):
+                if k < 2:
+                    T.copy(A[b, 0:8], s[k * 8 : k * 8 + 8])
+
+    assert Program(main).view
+
+
+def test_tile_that_hangs_over_a_tensor_is_a_tail_and_no_mistake():
+    @T.prim_func
+    def main(A: T.Tensor((4, 64), "float32")):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_shared((32, 64), "float32")
+            T.copy(A[0, 0], s)
+            T.copy(A[3, 0], s)
+
+    assert Program(main).view
+
+
+def test_tile_wholly_outside_a_tensor():
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_shared((32, 64), "float32")
+            T.copy(A[64, 0], s)
+
+    refused(main, ShapeMismatch, "T.copy(A[64, 0], s)")
+
+
+def test_element_past_the_end_of_a_fragment():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32):
+            x = T.alloc_fragment((8,), "float32")
+            T.copy(A, x)
+            for i in T.Parallel(8):
+                A[i] = x[i + 1]
+
+    error = refused(main, ShapeMismatch, "A[i] = x[i + 1]")
+    assert "index 8 of dimension 0, which has 8 elements" in error.message
+
+
+def test_element_past_the_end_behind_a_lazy_condition():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32):
+            x = T.alloc_fragment((8,), "float32")
+            T.copy(A, x)
+            for i in T.Parallel(8):
+                A[i] = T.if_then_else(i < 7, x[i + 1], 0.0)
+
+    assert Program(main).view
+
+
+def test_constant_index_outside_a_tensor():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32):
+            A[9] = 1.0
+
+    refused(main, ShapeMismatch, "A[9] = 1.0")
+
+
+@pytest.mark.parametrize("end", [3, 6])
+def test_copy_of_slices_of_different_lengths(end):
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_shared((8,), "float32")
+            T.copy(A[0:end], s[0:5])
+
+    error = refused(main, ShapeMismatch, "T.copy(A[0:end], s[0:5])")
+    assert f"extents {end} and 5 are unequal" in error.message
+
+
+def test_copy_of_a_run_time_length():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), n: T.int32):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_shared((8,), "float32")
+            T.copy(A[0:n], s)
+
+    error = refused(main, ShapeMismatch, "T.copy(A[0:n], s)")
+    assert "may be unequal" in error.message
+    assert "T.Parallel" in error.hint
+
+
+def test_copy_of_a_run_time_start_is_fine():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), n: T.int32):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_shared((8,), "float32")
+            T.copy(A[n : n + 8], s)
+
+    (launch,) = Program(main).view.launches
+    assert launch.body[0].src_guard == (0,)
+
+
+def test_copy_of_a_different_number_of_dimensions():
+    @T.prim_func
+    def main(A: T.Tensor((4, 16), "float32")):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_shared((64,), "float32")
+            T.copy(A[0:4, 0:16], s[0:64])
+
+    refused(main, ShapeMismatch, "T.copy(A[0:4, 0:16], s[0:64])")
+
+
+def test_break_out_of_a_parallel_loop():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                if A[i] > 0:
+                    T.loop_break()
+                A[i] = 1
+
+    refused(main, UnsupportedOp, "T.loop_break()")
+
+
+def test_break_out_of_a_loop_inside_a_parallel_loop():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(64):
+                for k in T.serial(4):
+                    if A[i] > k:
+                        break
+                    A[i] = k
+
+    assert Program(main).view
+
+
+def test_statements_outside_every_launch():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        for i in T.serial(64):
+            A[i] = 1
+
+    refused(main, UnsupportedOp, "for i in T.serial(64):")
+
+
+def test_transpose_into_the_wrong_shape():
+    @T.prim_func
+    def main(A: T.Tensor((8, 16), "float32")):
+        with T.Kernel(1, threads=32):
+            s = T.alloc_shared((8, 16), "float32")
+            t = T.alloc_shared((8, 16), "float32")
+            T.copy(A, s)
+            T.transpose(s, t)
+
+    error = refused(main, ShapeMismatch, "T.transpose(s, t)")
+    assert "(16, 8)" in error.hint
+
+
+# TileLang itself refuses the following while tracing; older releases and hand-built functions may not.
+
+
+def changed(prim_func, kind: type[Stmt], **fields) -> View:
+    """The view of a kernel with fields of its statement of this kind replaced."""
+    view = Program(prim_func).view
+    (launch,) = view.launches
+    body = tuple(replace(stmt, **fields) if isinstance(stmt, kind) else stmt for stmt in launch.body)
+    assert body != launch.body
+    (host,) = view.body
+    assert isinstance(host, Launch)
+    return replace(view, body=(replace(host, body=body),))
+
+
+@T.prim_func
+def operators(A: T.Tensor((64, 32), "float16"), B: T.Tensor((32, 16), "float16"), C: T.Tensor((64,), "float32")):
+    with T.Kernel(1, threads=128):
+        a = T.alloc_shared((64, 32), "float16")
+        b = T.alloc_shared((32, 16), "float16")
+        c = T.alloc_fragment((64, 16), "float32")
+        m = T.alloc_fragment((64,), "float32")
+        s = T.alloc_shared((64, 16), "float32")
+        T.copy(A, a)
+        T.copy(B, b)
+        T.gemm(a, b, c, clear_accum=True)
+        T.copy(c, s)
+        T.cumsum(s, dim=1)
+        T.reduce_sum(c, m, dim=1)
+        T.copy(m, C)
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "text"),
+    [
+        (Gemm, {"m": 32}, "A is a[0:+64, 0:+32]"),
+        (Gemm, {"k": 16}, "A is a[0:+64, 0:+32]"),
+        (Gemm, {"transpose_b": True}, "B is b[0:+32, 0:+16]"),
+        (Gemm, {"n": 32}, "B is b[0:+32, 0:+16]"),
+        (Reduce, {"dim": 2}, "over dimension 2 of c[0:+64, 0:+16], which has 2"),
+        (Reduce, {"dim": 0}, "over dimension 0 into m[0:+64]"),
+        (Scan, {"dim": 5}, "over dimension 5"),
+    ],
+)
+def test_operands_that_do_not_fit(kind, fields, text):
+    with pytest.raises(ShapeMismatch) as caught:
+        check(changed(operators, kind, **fields))
+    assert text in caught.value.message
+    assert caught.value.hint
+    assert caught.value.location is not None

@@ -291,7 +291,7 @@ def _finish(
         target=target,
         lowered=lowered,
         options=options,
-        config=kernel_config(program, lowered, options, tiles or {}, chosen_by, rejected),
+        config=kernel_config(program, lowered, options, tiles or {}, chosen_by, _keys(request), rejected),
         provenance=Provenance(
             target=chip.target,
             evidence=lowered.evidence,
@@ -310,6 +310,13 @@ def _finish(
     )
     _build_now(kernel, request, target)
     return kernel
+
+
+def _keys(request: _Request) -> dict[str, str]:
+    """The key of each tile parameter of a factory; empty for any other kernel."""
+    if not isinstance(request.func, KernelFactory):
+        return {}
+    return {name: parameter.key for name, parameter in request.func.parameters.items()}
 
 
 def _lower(backend: Backend, chip: Chip, program: Program, options: CompileOptions) -> LoweredKernel:

@@ -21,27 +21,28 @@ def kernel_config(
     options: CompileOptions,
     tiles: Mapping[str, int],
     chosen_by: Mapping[str, str],
+    keys: Mapping[str, str],
     rejected: tuple[Rejection, ...],
 ) -> KernelConfig:
     """The tile parameters with what the chip made of them.
 
-    A backend says so in `lowered.metadata["effective"]`: `{"threads": [256, "why"], "stages": [None, "why"]}`, by
-    parameter or by the keys `threads` and `stages`, which every kernel has when it launches threads or pipelines.
+    A backend says so in `lowered.metadata["effective"]`, by key: `{"threads": [384, "why"], "stages": [None, "why"]}`.
+    Threads and stages that are no parameter but a number in the kernel's text are listed too.
+
+    Args:
+        tiles, chosen_by: the chosen value of each tile parameter, and who chose it.
+        keys: each tile parameter's key: its dimension, `threads` or `stages`.
     """
     effective: Mapping[str, Any] = lowered.metadata.get("effective", {})
-    entries = {name: _entry(value, chosen_by.get(name, "user"), effective.get(name)) for name, value in tiles.items()}
+    entries = {name: _entry(value, chosen_by[name], effective.get(keys[name])) for name, value in tiles.items()}
     launches = program.view.launches
-    if "threads" not in entries and launches:
+    if "threads" not in keys.values() and launches:
         threads = launches[0].threads
         requested = threads[0] * threads[1] * threads[2] if threads else None
         entries["threads"] = _entry(requested, "kernel", effective.get("threads"))
     stages = [s.num_stages for s in statements(program.view) if isinstance(s, For) and s.kind is LoopKind.PIPELINED]
-    if "num_stages" not in entries and "stages" not in entries and stages:
+    if "stages" not in keys.values() and stages:
         entries["num_stages"] = _entry(max(stages), "kernel", effective.get("stages"))
-    elif "num_stages" in entries and "stages" in effective:
-        entries["num_stages"] = _entry(
-            entries["num_stages"].requested, entries["num_stages"].chosen_by, effective["stages"]
-        )
     relaxations = tuple(lowered.metadata.get("relaxations", ()))
     if options.fast_math:
         relaxations = ("fast_math", *relaxations)

@@ -39,6 +39,13 @@ def test_a_factory_compiles_runs_and_says_who_chose_what() -> None:
     assert kernel.config.tiles["block_N"] <= 64
 
 
+def test_a_parameter_that_does_not_apply_on_the_chip_is_said_so() -> None:
+    threads = add.compile(16, 16, target="cpu").config["threads"]
+    assert not threads.applies
+    assert "one CPU thread runs a whole block" in threads.note
+    assert add.compile(16, 16, target="cuda:h200").config["threads"].applies
+
+
 def test_core_compile_takes_a_factory_too() -> None:
     kernel = core.compile(add, 16, 16, target="cpu", dtype="float16")
     a = torch.randn(16, 16).half()

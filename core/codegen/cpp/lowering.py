@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.codegen.cpp.source import generate
-from core.compiler.artifacts import CompileOptions, LoweredKernel, Resources
+from core.compiler.artifacts import CompileOptions, LoweredKernel
 from core.program.expressions import to_python
 from core.program.nodes import Expr
 
@@ -41,10 +42,19 @@ def lower(program: Program, chip: Chip, options: CompileOptions) -> LoweredKerne
         signature=program.signature,
         grid=tuple(tuple(_extent(extent) for _, extent in launch.grid) for launch in view.launches),
         block=tuple((1, 1, 1) for _ in view.launches),
-        resources=Resources(
-            memory_bytes={space: max(sizes)} if len(sizes) == len(source.scratch_bytes) and sizes else {}
+        resources=replace(
+            program.footprint().resources(chip),
+            memory_bytes={space: max(sizes)} if len(sizes) == len(source.scratch_bytes) and sizes else {},
+            threads=1,
         ),
-        metadata={"function": source.function, "scratch_bytes": list(source.scratch_bytes)},
+        metadata={
+            "function": source.function,
+            "scratch_bytes": list(source.scratch_bytes),
+            "effective": {
+                "threads": [None, "one CPU thread runs a whole block"],
+                "stages": [None, "loops run in order; the CPU's own prefetching overlaps loads"],
+            },
+        },
     )
 
 

@@ -45,7 +45,7 @@ def lower(program: Program, chip: Chip, options: CompileOptions) -> LoweredKerne
         resources=replace(
             program.footprint().resources(chip),
             memory_bytes={space: max(sizes)} if len(sizes) == len(source.scratch_bytes) and sizes else {},
-            threads=1,
+            threads=None,
         ),
         metadata={
             "function": source.function,

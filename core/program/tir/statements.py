@@ -20,6 +20,7 @@ from core.program.nodes import (
     OpaqueStmt,
     Parallel,
     Print,
+    Scope,
     Stmt,
     Store,
     Sync,
@@ -102,16 +103,23 @@ def _store(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack)
         return
     from tilelang import tvm
 
-    # A slice assignment: one iteration per lane.
+    # A slice assignment: one iteration per lane. Into a private array it is a loop: what a `Parallel` writes there is
+    # private to its iterations and lost after it.
+    private = context.buffer(stmt.buffer).scope is Scope.LOCAL
     lane = tvm.tirx.Var("lane", "int32")
     context.prover.bind_range(lane, 0, lanes)
-    variable = context.declare(lane, VarKind.PARALLEL)
+    variable = context.declare(lane, VarKind.LOOP if private else VarKind.PARALLEL)
     context.lane = lane
     try:
         body = (_store_element(context, stmt),)
     finally:
         context.lane = None
-    out.append(Parallel((variable,), (view.constant(lanes),), body, location=context.location))
+    extent = view.constant(lanes)
+    if private:
+        start = view.constant(0)
+        out.append(For(LoopKind.VECTORIZED, variable, start, extent, body, location=context.location))
+    else:
+        out.append(Parallel((variable,), (extent,), body, location=context.location))
 
 
 def _lanes(stmt: Any) -> int:

@@ -15,6 +15,7 @@ TOPICS = (
     "elementwise",
     "movement",
     "control",
+    "language",
     "reduction",
     "scan",
     "softmax",

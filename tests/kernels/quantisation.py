@@ -44,6 +44,40 @@ def gemm_int4(M, N, K, group=32, dtype="float16", block_M=64, block_N=64, block_
     return main
 
 
+@tilelang.jit(out_idx=[3])
+def gemm_int8_weights(M, N, K, dtype="float16", block_M=64, block_N=64, block_K=32):
+    """C = A W^T with int8 weights and a scale per output column, applied after the sum."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((M, K), dtype),
+        W: T.Tensor((N, K), "int8"),
+        scales: T.Tensor((N,), "float32"),
+        C: T.Tensor((M, N), dtype),
+    ):
+        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=128) as (bx, by):
+            A_shared = T.alloc_shared((block_M, block_K), dtype)
+            W_shared = T.alloc_shared((block_N, block_K), "int8")
+            narrow = T.alloc_fragment((block_N, block_K), "int8")
+            wide = T.alloc_fragment((block_N, block_K), dtype)
+            weights = T.alloc_shared((block_N, block_K), dtype)
+            C_local = T.alloc_fragment((block_M, block_N), "float32")
+            T.clear(C_local)
+            for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=2):
+                T.copy(A[by * block_M, k * block_K], A_shared)
+                T.copy(W[bx * block_N, k * block_K], W_shared)
+                T.copy(W_shared, narrow)
+                for i, j in T.Parallel(block_N, block_K):
+                    wide[i, j] = T.cast(narrow[i, j], dtype)
+                T.copy(wide, weights)
+                T.gemm(A_shared, weights, C_local, transpose_B=True)
+            for i, j in T.Parallel(block_M, block_N):
+                C_local[i, j] *= scales[bx * block_N + j]
+            T.copy(C_local, C[by * block_M, bx * block_N])
+
+    return main
+
+
 @tilelang.jit
 def gemm_int8_scaled(A, W, a_scales, w_scales, block_M: int = 64, block_N: int = 64, block_K: int = 64):
     """int8 by int8 to int32, then a scale per row of A and one per column of the result."""
@@ -192,6 +226,19 @@ def cases() -> Iterator[Case]:
         summed(128),
         args=(70, 80, 128),
         tags=frozenset({"gemm", "int4", "uint8", "dequantise", "tail", "pipelined"}),
+    )
+    yield Case(
+        "quantisation.gemm_int8_weights[70x80x96]",
+        gemm_int8_weights,
+        lambda gen: [
+            randn(gen, 70, 96, dtype=torch.float16),
+            randint(gen, -127, 128, 80, 96, dtype=torch.int8),
+            torch.rand(80, generator=gen) * 0.01,
+        ],
+        lambda a, w, scales: (a.double() @ w.double().T) * scales.double(),
+        summed(96, "float16"),
+        args=(70, 80, 96),
+        tags=frozenset({"gemm", "int8", "dequantise", "epilogue", "tail", "pipelined"}),
     )
     yield Case(
         "quantisation.gemm_int8_scaled[70x80x128]",

@@ -176,7 +176,7 @@ class BlockWriter:
 
     def _let(self, var: Var, value: Expr) -> None:
         expressions = self.expressions
-        counts = expressions.ranges.is_index(value)
+        counts = expressions.ranges.counts(value)
         kind = expressions.index_type(var.dtype) if counts else cpp_type(var.dtype, expressions.location).value
         text = expressions.index(value) if counts else expressions.value(value)
         expressions.ranges.enter_let(var, value)

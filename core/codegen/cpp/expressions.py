@@ -189,7 +189,7 @@ class Expressions:
                 return self._binary(expr, index)
             case Compare(op=op, a=a, b=b):
                 symbol, own = _COMPARE[op]
-                counts = self.ranges.is_index(a) and self.ranges.is_index(b)
+                counts = self.ranges.counts(a) and self.ranges.counts(b)
                 left, right = (self._render(side, own + 1, index=counts) for side in (a, b))
                 return f"{left} {symbol} {right}", own
             case Logical(op=op, a=a, b=b):
@@ -278,15 +278,12 @@ class Expressions:
             a, b = self.value(expr.a), self.value(expr.b)
             return f"tile::{_WRAPPING[op]}<{kind}>({a}, {b})", _PRIMARY
         # What follows looks at bits or signs, which an overflow would change: data among the operands wraps.
-        counts = index and self.ranges.is_index(expr)
+        counts = index and self.ranges.counts(expr)
         if op in _DIVISIONS:
             if self._divides_plainly(expr, counts):
                 symbol, own = _ARITHMETIC[op]
-                plain = counts or self.ranges.is_index(expr.a)
-                return (
-                    f"{self._render(expr.a, own, index=plain)} {symbol} {self._render(expr.b, own + 1, index=True)}",
-                    own,
-                )
+                left, right = (self._render(expr.a, own, index=counts), self._render(expr.b, own + 1, index=True))
+                return f"{left} {symbol} {right}", own
             kind = self.index_type(dtype) if counts else kind
             a, b = (self._render(side, _TERNARY, index=counts) for side in (expr.a, expr.b))
             return f"tile::{_DIVISIONS[op]}<{kind}>({a}, {b})", _PRIMARY
@@ -302,7 +299,7 @@ class Expressions:
             return False
         if expr.op in (BinaryOp.DIV, BinaryOp.MOD):
             return True
-        if index or self.ranges.fits(expr.a) or not isinstance(expr.a, Binary | Cast):
+        if index or self.ranges.fits(expr.a) or isinstance(expr.a, Load | Var):
             return self.ranges.is_nonnegative(expr.a)
         return False
 

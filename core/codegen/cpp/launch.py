@@ -116,6 +116,7 @@ class LaunchWriter:
             self._aliases.setdefault(id(buffer.storage), []).append(buffer)
         self._refuse_unknown_scopes()
         self.expressions.scalars = self._scalars()
+        self._arguments = {id(buffer) for buffer in parameters}
         self.products = [stmt for stmt in walk.statements(launch) if isinstance(stmt, Gemm)]
 
     # ------------------------------------------------------------------------------------------------ buffers
@@ -161,14 +162,14 @@ class LaunchWriter:
     @property
     def parameters(self) -> list[Buffer]:
         """The tensors the launch function takes: one per storage, the kernel's own parameter where it has one."""
-        return [group[0] for group in self._tensor_groups() if group[0].parameter is not None]
+        return [group[0] for group in self._tensor_groups() if id(group[0]) in self._arguments]
 
     def _tensor_groups(self) -> list[list[Buffer]]:
         """Tensors by storage, the parameter itself first."""
         groups = []
         for buffers in self._aliases.values():
             if buffers[0].scope is Scope.GLOBAL:
-                groups.append(sorted(buffers, key=lambda buffer: buffer.parameter is None))
+                groups.append(sorted(buffers, key=lambda buffer: id(buffer) not in self._arguments))
         return groups
 
     def pointer_type(self, buffer: Buffer) -> str:
@@ -249,13 +250,13 @@ class LaunchWriter:
         return self.pointer_type(buffer).removesuffix(" __restrict")
 
     def _workspaces(self) -> list[Buffer]:
-        return [group[0] for group in self._tensor_groups() if group[0].parameter is None]
+        return [group[0] for group in self._tensor_groups() if id(group[0]) not in self._arguments]
 
     def _write_tensor_views(self) -> None:
         """Workspaces are allocated; other views of a tensor's memory are the same address under another type."""
         for group in self._tensor_groups():
             first = group[0]
-            if first.parameter is None:
+            if id(first) not in self._arguments:
                 size = " ".join(self._bytes_of(group))
                 kind = cpp_type(first.dtype, first.location).element
                 name = self.names.of(first)

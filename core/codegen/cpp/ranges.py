@@ -32,7 +32,7 @@ class Ranges:
 
     def enter_let(self, var: Var, value: Expr) -> None:
         """`var` has the value of an expression, if that is arithmetic on counters."""
-        if not is_integer(var.dtype) or not self.is_index(value):
+        if not is_integer(var.dtype) or not self.counts(value):
             return
         self._kept.append(var)
         self._index_lets.add(id(var))
@@ -52,6 +52,10 @@ class Ranges:
             return self.is_index(expr.a) and self.is_index(expr.b)
         return isinstance(expr, Cast) and is_integer(expr.dtype) and self.is_index(expr.a)
 
+    def counts(self, expr: Expr) -> bool:
+        """Whether the expression may be printed as index arithmetic, with plain operators."""
+        return self.is_index(expr) and not self.may_overflow(expr)
+
     def fits(self, expr: Expr) -> bool:
         """Whether the exact value of the expression provably fits its dtype, at every step of computing it."""
         if isinstance(expr, Binary):
@@ -67,6 +71,25 @@ class Ranges:
             return False
         low, high = integer_range(expr.dtype)
         return low <= bounds[0] and bounds[1] <= high
+
+    def may_overflow(self, expr: Expr) -> bool:
+        """Whether arithmetic on counters looks like a hash rather than an index: it leaves its dtype on the way.
+
+        Unbounded counters (symbolic grids) are taken to index something that exists, unless they are multiplied by a
+        literal no tile has as a size.
+        """
+        if isinstance(expr, Cast):
+            return self.may_overflow(expr.a)
+        if not isinstance(expr, Binary):
+            return False
+        if self.may_overflow(expr.a) or self.may_overflow(expr.b):
+            return True
+        bounds = self.bounds(expr)
+        if bounds is not None:
+            low, high = integer_range(expr.dtype)
+            return not (low <= bounds[0] and bounds[1] <= high)
+        factors = (expr.a, expr.b) if expr.op is BinaryOp.MUL else ()
+        return any(isinstance(factor, Const) and abs(factor.value) >= 2**16 for factor in factors)
 
     def is_nonnegative(self, expr: Expr) -> bool:
         """Whether the value is known to be >= 0, as long as nothing overflows."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any
 
 from backends.cpu.machine import Machine, read_machine
@@ -32,7 +33,7 @@ def tilehal_chips() -> Sequence[Chip]:
 
 @lru_cache(maxsize=1)
 def host_chip() -> Chip:
-    """This machine's CPU, read once per process."""
+    """The CPU of this machine, read once per process."""
     return chip_of(read_machine())
 
 
@@ -113,7 +114,7 @@ def chip_of(machine: Machine) -> Chip:
 def _paths(names: list[str], sources: dict[str, str]) -> tuple[MemoryPath, ...]:
     """Main memory to the outermost cache and on to the innermost; the hardware moves lines by itself."""
     order = ["global", *sorted((name for name in names if name != "global"), reverse=True)]
-    paths = tuple(MemoryPath(source=a, destination=b) for a, b in zip(order, order[1:], strict=False))
+    paths = tuple(MemoryPath(source=a, destination=b) for a, b in pairwise(order))
     for path in paths:
         sources[f"paths.{path.key}"] = "CACHE"
     return paths

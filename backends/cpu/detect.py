@@ -15,7 +15,7 @@ _SC_CACHE_SIZES = {"l1": 188, "l2": 191, "l3": 194}
 
 @hookimpl
 def tilehal_detect() -> Sequence[DetectedDevice]:
-    """This machine's CPU, at the lowest priority: `auto` takes it when nothing else is there."""
+    """The CPU of this machine, at the lowest priority: `auto` takes it when nothing else is there."""
     chip = host_chip()
     return (
         DetectedDevice(

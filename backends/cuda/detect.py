@@ -20,7 +20,8 @@ from core.plugins import DetectedDevice, hookimpl
 
 #: Files of NVIDIA's kernel driver; the last is its stand-in under WSL.
 DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
-#: The driver answers in a fraction of this unless it is broken.
+DRIVER_LIBRARY = "libcuda.so.1"
+#: It answers within a third of a second on an H200; a broken driver hangs.
 TIMEOUT_S = 10.0
 
 #: Figure of the descriptor -> what the probe calls it, and the factor to the descriptor's unit.
@@ -84,7 +85,7 @@ def ask_driver() -> list[dict[str, Any]]:
     """
     script = Path(__file__).with_name("probe.py")
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(script)],
+        [sys.executable, "-I", "-S", str(script), DRIVER_LIBRARY],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -36,13 +36,13 @@ ATTRIBUTES = {
 }
 
 
-def devices() -> list[dict[str, Any]]:
-    """Name, memory and attributes of every visible device, in the driver's order.
+def devices(library: str) -> list[dict[str, Any]]:
+    """Name, memory and attributes of every visible device, in the driver's order; `library` is the driver's.
 
     Raises:
         OSError: no driver library; RuntimeError: the driver refused.
     """
-    driver = ctypes.CDLL("libcuda.so.1")
+    driver = ctypes.CDLL(library)
 
     def check(status: int, what: str) -> None:
         if status != 0:
@@ -73,6 +73,6 @@ def devices() -> list[dict[str, Any]]:
 
 if __name__ == "__main__":
     try:
-        json.dump(devices(), sys.stdout)
+        json.dump(devices(sys.argv[1]), sys.stdout)
     except (OSError, RuntimeError) as error:
         sys.exit(str(error))

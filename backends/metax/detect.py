@@ -1,4 +1,4 @@
-"""Which MetaX devices this machine has: its driver's files first, then `mx-smi`, then `macainfo`. No context is created.
+"""Which MetaX devices this machine has: its driver's files first, then `mx-smi`, then `macainfo`. No context is made.
 
 On such a machine torch calls the devices `cuda:N`; that is the name of the tensors' device, not of the target.
 """

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from core.hardware.roofline import Bound as Bound
     from core.hardware.roofline import Roofline as Roofline
     from core.hardware.roofline import rooflines as rooflines
-    from core.hardware.verify import Check as Check
-    from core.hardware.verify import verify as verify
+    from core.hardware.verification import Check as Check
+    from core.hardware.verification import verify as verify
 
 _HOMES = {
     "identify": ("chip_by_device_name",),
@@ -49,7 +49,7 @@ _HOMES = {
         "Source",
     ),
     "roofline": ("Bound", "Roofline", "rooflines"),
-    "verify": ("Check", "verify"),
+    "verification": ("Check", "verify"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from core.hardware.model import Chip
 
 #: Key in `Chip.references` under which changed figures are listed.
-SOURCE_KEY = "what-if"
+SOURCE_KEY = "IF"
 
 
 def with_changes(chip: Chip, changes: Sequence[str]) -> Chip:

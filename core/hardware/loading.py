@@ -324,7 +324,7 @@ class _Reader(TomlFile):
         return leaf.value if leaf else None
 
     def model(self, cls: type[M], fields: Mapping[str, Any], where: Where, tree: Tree | None = None) -> M:
-        """The record of these fields; a fault is reported at the field's leaf in `tree`, else at its name under `where`."""
+        """The record of these fields; a fault is reported at the field's leaf in `tree`, else under `where`."""
         try:
             return cls.model_validate(fields)
         except ValidationError as error:

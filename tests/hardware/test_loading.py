@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from core.errors import DescriptorError
@@ -62,11 +65,6 @@ memories.shared.capacity_bytes = "unknown"
 """
 
 
-def with_line(old: str, new: str) -> str:
-    assert FILE.count(old) == 1
-    return FILE.replace(old, new)
-
-
 def test_families_are_written_once_and_overridden_figure_by_figure():
     big, small = parse_chips(FILE)
     assert (big.name, small.name) == ("big", "small")
@@ -103,40 +101,52 @@ def test_a_layout_is_shared_by_name():
     assert instruction.c_layout is None
 
 
+#: (what to replace, with what, the key at fault, the reason, the line).
+FAULTS = [
+    (
+        "lanes_per_wave = 32",
+        "lanes_per_wav = 32",
+        "families.base.units.core.lanes_per_wav",
+        "did you mean 'lanes_per_wave'",
+        14,
+    ),
+    ('"64 KiB"', '"64 KiBs"', "families.base.memories.shared.capacity_bytes", "unknown unit 'KiBs'", 20),
+    ('"1.5 TFLOP/s"', '"1.5 TB/s"', "chips.small.rates.matrix.float16", "unknown unit 'TB/s'", 44),
+    ('source = "DS"\nfloat16', "float16", "chips.small.rates.matrix.float16", "no source", 43),
+    ('8, source = "DEV"', '8, source = "XX"', "chips.big.units.core.count.source", "no reference 'XX'", 50),
+    ('8, source = "DEV"', '8, sauce = "DEV"', "chips.big.units.core.count.sauce", "did you mean 'source'", 50),
+    ("value = 8,", "value = 8.5,", "chips.big.units.core.count", "valid integer", 50),
+    ('{ a = "row" }', '{ a = "rows" }', "families.base.matrix_instructions.mma.layouts.a", "no layout 'rows'", 33),
+    ('row = "lane % 4"', 'row = "lane ** 4"', "layouts.row.row", "understood", 9),
+    ('unit = "core"\nscopes', 'unit = "SM"\nscopes', "chips.small", "belongs to unit 'SM'", 36),
+    ('aliases = ["b"]', 'aliases = ["small"]', "chips.big", "already names chip", 46),
+    ('default = "big"', 'default = "huge"', "default", "none of small, big", 2),
+    ('fp8 = "DEV"', 'fp8 = "NOBODY"', "families.base.features.fp8.source", "no reference 'NOBODY'", 24),
+    ("asynchronous = true, ", "asynchronous = true, speed = 9, ", "speed", "unknown key", 27),
+    ("shared -> shared via mover", "shared to shared", "families.base.paths.shared to shared", "a path is written", 27),
+    ('title = "ACME big"\n', "", "chips.big", "has a title", 46),
+    ('inherits = "base"\ntitle = "ACME big"', 'inherits = "bass"', "chips.big.inherits", "no family 'bass'", 47),
+    ('trust = "vendor"', 'trust = "hearsay"', "references.DS.trust", "vendor-quoted", 5),
+    ('vendor = "acme"', "vendor = ", "file", "not a TOML file", 1),
+    ('vendor = "acme"', 'vendor = "acme"\nchip = 3', "chip", "did you mean 'chips'", 2),
+]
+
+
 @pytest.mark.parametrize(
-    ("text", "key", "reason", "line"),
-    [
-        (with_line("lanes_per_wave = 32", "lanes_per_wav = 32"), "families.base.units.core.lanes_per_wav", "did you mean 'lanes_per_wave'", 14),
-        (with_line('"64 KiB"', '"64 KiBs"'), "families.base.memories.shared.capacity_bytes", "unknown unit 'KiBs'", 20),
-        (with_line('"1.5 TFLOP/s"', '"1.5 TB/s"'), "chips.small.rates.matrix.float16", "unknown unit 'TB/s'", 44),
-        (with_line('source = "DS"\nfloat16', "float16"), "chips.small.rates.matrix.float16", "no source", 43),
-        (with_line('value = 8, source = "DEV"', 'value = 8, source = "XX"'), "chips.big.units.core.count.source", "no reference 'XX'", 50),
-        (with_line('value = 8, source = "DEV"', 'value = 8, sauce = "DEV"'), "chips.big.units.core.count.sauce", "did you mean 'source'", 50),
-        (with_line("value = 8,", "value = 8.5,"), "chips.big.units.core.count", "valid integer", 50),
-        (with_line('layouts = { a = "row" }', 'layouts = { a = "rows" }'), "families.base.matrix_instructions.mma.layouts.a", "no layout 'rows'", 33),
-        (with_line('row = "lane % 4"', 'row = "lane ** 4"'), "layouts.row.row", "understood", 9),
-        (with_line('unit = "core"\nscopes', 'unit = "SM"\nscopes'), "chips.small", "belongs to unit 'SM'", 36),
-        (with_line('aliases = ["b"]', 'aliases = ["small"]'), "chips.big", "already names chip", 46),
-        (with_line('default = "big"', 'default = "huge"'), "default", "none of small, big", 2),
-        (with_line('fp8 = "DEV"', 'fp8 = "NOBODY"'), "families.base.features.fp8.source", "no reference 'NOBODY'", 24),
-        (with_line("asynchronous = true, ", "asynchronous = true, speed = 9, "), "speed", "unknown key", 27),
-        (with_line('"shared -> shared via mover"', '"shared to shared"'), "families.base.paths.shared to shared", "a path is written", 27),
-        (with_line('title = "ACME big"\n', ""), "chips.big", "has a title", None),
-        (with_line('inherits = "base"\ntitle = "ACME big"', 'inherits = "bass"\ntitle = "ACME big"'), "chips.big.inherits", "no family 'bass'", 47),
-        (with_line('trust = "vendor"', 'trust = "hearsay"'), "references.DS.trust", "vendor-quoted", 5),
-        ("vendor = \n", "", "not a TOML file", 1),
-        ('vendor = "acme"\ndefault = "x"\n', "chips", "no chip is described", None),
-        ('vendor = "acme"\nchip = 3\n', "chip", "did you mean 'chips'", 2),
-    ],
-)  # fmt: skip
-def test_faults_are_reported_with_file_line_key_and_reason(text, key, reason, line):
+    ("old", "new", "key", "reason", "line"), FAULTS, ids=[f"{key}: {reason}" for *_, key, reason, _ in FAULTS]
+)
+def test_faults_are_reported_with_file_line_key_and_reason(old, new, key, reason, line):
+    assert FILE.count(old) == 1
     with pytest.raises(DescriptorError, match=reason) as caught:
-        parse_chips(text, file="acme/chips.toml")
+        parse_chips(FILE.replace(old, new), file="acme/chips.toml")
     error = caught.value
-    assert error.location.file == "acme/chips.toml"
+    assert (error.location.file, error.location.line) == ("acme/chips.toml", line)
     assert key in error.message.replace('"', "")
-    if line is not None:
-        assert error.location.line == line
+
+
+def test_a_file_without_chips_is_refused():
+    with pytest.raises(DescriptorError, match="no chip is described"):
+        parse_chips('vendor = "acme"\ndefault = "x"\n')
 
 
 def test_families_cannot_go_round_in_a_circle():
@@ -153,3 +163,11 @@ def test_a_package_without_the_file_says_so():
 
 def test_a_file_is_read_once_per_process():
     assert load_chips("backends.metax") is load_chips("backends.metax")
+
+
+def test_the_example_of_the_documentation_is_read():
+    page = (Path(__file__).parents[2] / "docs" / "hardware.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    [chip] = parse_chips(example)
+    assert (chip.target, chip.main_unit.count, chip.rate("float16").ops_per_s) == ("acme:a1", 104, 280e12)
+    assert chip.tvm_target()["thread_warp_size"] == 64

@@ -63,7 +63,7 @@ def test_tilelangs_tvm_accepts_the_config(chip):
 
 @pytest.mark.parametrize("chip", CHIPS, ids=lambda chip: chip.target)
 def test_apache_tvm_accepts_the_config_in_a_process_of_its_own(chip):
-    """`TILEHAL_APACHE_TVM_PYTHON` names a Python with `apache-tvm`, which cannot sit in the same process as tilelang."""
+    """`TILEHAL_APACHE_TVM_PYTHON` names a Python with `apache-tvm`, which cannot share a process with tilelang."""
     python = os.environ.get("TILEHAL_APACHE_TVM_PYTHON")
     if not python:
         pytest.skip("TILEHAL_APACHE_TVM_PYTHON is not set")

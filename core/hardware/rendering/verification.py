@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from core.hardware.model import Chip
-    from core.hardware.verify import Check
+    from core.hardware.verification import Check
 
 
 def print_verification(chip: Chip, evidence: str, checks: Sequence[Check], console: Console) -> None:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from backends.ascend.chips import tilehal_chips
@@ -35,13 +36,19 @@ class Detection:
 @hookimpl
 def tilehal_detect() -> Sequence[DetectedDevice]:
     """The Ascend devices of this machine, in the order of `npu-smi`."""
-    return detect().devices
+    return detection().devices
+
+
+@lru_cache(maxsize=1)
+def detection() -> Detection:
+    """What `detect` finds on this machine, asked once per process."""
+    return detect()
 
 
 def detect(root: Path = Path("/")) -> Detection:
     """The Ascend devices, and what was asked and answered; `root` is where the driver's file is looked for."""
     if not (root / DRIVER_FILE.lstrip("/")).exists():
-        return Detection((), f"no Ascend driver: {DRIVER_FILE} does not exist")
+        return Detection((), f"no Ascend driver: {DRIVER_FILE} does not exist, so npu-smi cannot be asked")
     tool = shutil.which("npu-smi") or shutil.which("npu-smi", path=TOOL_FOLDER)
     if tool is None:
         return Detection((), f"{DRIVER_FILE} exists, but npu-smi was found neither on PATH nor in {TOOL_FOLDER}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from backends.ascend.detect import detect
+from backends.ascend.detect import detection
 from core.hardware import Chip
 from core.plugins import Finding
 
@@ -36,7 +36,7 @@ def diagnose(chip: Chip) -> list[Finding]:
             "ascend-cann-missing", "info", "ASCEND_HOME_PATH is not set", "source set_env.sh of the CANN toolkit"
         )
     )
-    detection = detect()
-    code = "ascend-device" if detection.devices else "ascend-no-device"
-    findings.append(Finding(code, "info", detection.reason))
+    found = detection()
+    code = "ascend-device" if found.devices else "ascend-no-device"
+    findings.append(Finding(code, "info", found.reason))
     return findings

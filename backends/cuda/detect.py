@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,13 @@ class Detection:
 @hookimpl
 def tilehal_detect() -> Sequence[DetectedDevice]:
     """The NVIDIA devices visible to this process, in the driver's order."""
-    return detect().devices
+    return detection().devices
+
+
+@lru_cache(maxsize=1)
+def detection() -> Detection:
+    """What `detect` finds on this machine, asked once per process."""
+    return detect()
 
 
 def detect(root: Path = Path("/")) -> Detection:

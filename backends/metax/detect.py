@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 from backends.metax.chips import tilehal_chips
@@ -40,13 +41,19 @@ class Detection:
 @hookimpl
 def tilehal_detect() -> Sequence[DetectedDevice]:
     """The MetaX devices of this machine, in the order of `mx-smi`."""
-    return detect().devices
+    return detection().devices
+
+
+@lru_cache(maxsize=1)
+def detection() -> Detection:
+    """What `detect` finds on this machine, asked once per process."""
+    return detect()
 
 
 def detect(root: Path = Path("/")) -> Detection:
     """The MetaX devices, and what was asked and answered; `root` is where the driver's file is looked for."""
     if not (root / DRIVER_FILE.lstrip("/")).exists():
-        return Detection((), f"no MetaX driver: {DRIVER_FILE} does not exist")
+        return Detection((), f"no MetaX driver: {DRIVER_FILE} does not exist, so mx-smi and macainfo cannot be asked")
     reasons = [f"{DRIVER_FILE} exists"]
     for tool, parse in (("mx-smi", parse_mx_smi), ("macainfo", parse_macainfo)):
         program = find_tool(tool)

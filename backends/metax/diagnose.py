@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from backends.metax.detect import DEFAULT_MACA_PATH, detect, find_tool, maca_path
+from backends.metax.detect import DEFAULT_MACA_PATH, detection, find_tool, maca_path
 from core.hardware import Chip
 from core.plugins import Finding
 
@@ -30,10 +30,10 @@ def diagnose(chip: Chip) -> list[Finding]:
                 f"install the MACA SDK and set MACA_PATH if it is not in {DEFAULT_MACA_PATH}",
             )
         )
-    detection = detect()
-    if detection.devices:
-        findings.append(Finding("metax-device", "info", detection.reason))
+    found = detection()
+    if found.devices:
+        findings.append(Finding("metax-device", "info", found.reason))
     else:
         tools = {name: find_tool(name) for name in ("mx-smi", "macainfo")}
-        findings.append(Finding("metax-no-device", "info", detection.reason, details={"tools": tools}))
+        findings.append(Finding("metax-no-device", "info", found.reason, details={"tools": tools}))
     return findings

@@ -108,7 +108,9 @@ def test_a_machine_with_the_driver_and_its_tool(tmp_path, monkeypatch):
 
 
 def test_without_the_driver_nothing_is_run(tmp_path: Path):
-    assert detect(tmp_path).reason == "no Ascend driver: /dev/davinci_manager does not exist"
+    assert (
+        detect(tmp_path).reason == "no Ascend driver: /dev/davinci_manager does not exist, so npu-smi cannot be asked"
+    )
 
 
 def test_what_the_package_cannot_do_is_said():

@@ -109,7 +109,7 @@ def test_without_the_driver_no_tool_is_run(tmp_path, monkeypatch):
     monkeypatch.setattr("subprocess.run", lambda *_, **__: pytest.fail("a tool was run"))
     found = detect(machine(tmp_path, driver=False))
     assert found.devices == ()
-    assert found.reason == "no MetaX driver: /dev/mxcd does not exist"
+    assert found.reason == "no MetaX driver: /dev/mxcd does not exist, so mx-smi and macainfo cannot be asked"
 
 
 def test_a_driver_without_tools_says_what_was_looked_for(tmp_path, monkeypatch):

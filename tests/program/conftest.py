@@ -1,4 +1,4 @@
-"""Shared by the tests of the tile-level view: a kernel's statements as text, and running a kernel in the interpreter."""
+"""Shared by the tests of the tile-level view: a kernel's statements as text, and running one in the interpreter."""
 
 from __future__ import annotations
 

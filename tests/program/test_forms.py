@@ -123,7 +123,9 @@ def test_gemm_arguments(launch):
             b = T.alloc_shared((48, 32), "float16")
             c = T.alloc_fragment((64, 48), "float32")
             for k in T.serial(4):
-                T.gemm(a, b, c, transpose_A=True, transpose_B=True, clear_accum=(k == 0), policy=T.GemmWarpPolicy.FullRow)
+                T.gemm(
+                    a, b, c, transpose_A=True, transpose_B=True, clear_accum=(k == 0), policy=T.GemmWarpPolicy.FullRow
+                )
 
     gemm = launch(main).body[0].body[0]
     assert isinstance(gemm, Gemm)
@@ -317,11 +319,11 @@ def test_casts(lines):
 
 def test_atomics(launch):
     @T.prim_func
-    def main(O: T.Tensor((8, 8), "float32"), P: T.Tensor((8,), "int32")):
+    def main(out: T.Tensor((8, 8), "float32"), P: T.Tensor((8,), "int32")):
         with T.Kernel(4, threads=32) as b:
             x = T.alloc_fragment((4, 8), "float32")
             T.fill(x, 1)
-            T.atomic_add(O[b * 4, 0], x)
+            T.atomic_add(out[b * 4, 0], x)
             for i in T.Parallel(8):
                 T.atomic_max(P[i], i)
             old = T.atomic_add(P[0], 1, return_prev=True)
@@ -448,13 +450,13 @@ def test_while_break_continue(launch):
 
 def test_gathered_rows_have_loads_in_their_mins(lines):
     @T.prim_func
-    def main(B: T.Tensor((100, 64), "float16"), I: T.Tensor((8,), "int32"), O: T.Tensor((8, 64), "float16")):
+    def main(B: T.Tensor((100, 64), "float16"), rows: T.Tensor((8,), "int32"), C: T.Tensor((8, 64), "float16")):
         with T.Kernel(8, threads=32) as bx:
             r = T.alloc_fragment((64,), "float16")
-            T.copy(B[I[bx], 0:64], r)
-            T.copy(r, O[bx, 0:64])
+            T.copy(B[rows[bx], 0:64], r)
+            T.copy(r, C[bx, 0:64])
 
-    assert lines(main)[0] == "copy B[I[bx], 0:+64] -> r[0:+64] guard src[0] else 0.0"
+    assert lines(main)[0] == "copy B[rows[bx], 0:+64] -> r[0:+64] guard src[0] else 0.0"
 
 
 def test_persistent_binds_its_indices_inside_the_loop(lines):
@@ -555,15 +557,15 @@ def test_host_assertion():
 
 def test_names_are_identifiers_and_unique(launch):
     @T.prim_func
-    def main(float: T.Tensor((8,), "float32"), I: T.Tensor((8,), "int32")):
+    def main(float: T.Tensor((8,), "float32"), integers: T.Tensor((8,), "int32")):
         with T.Kernel(1, threads=32):
             for i in T.Parallel(8):
-                float[i] = I[i]
+                float[i] = integers[i]
             for i in T.Parallel(8):
-                float[i] = I[i]
+                float[i] = integers[i]
 
     view = Program(main).view
-    assert [p.name for p in view.parameters] == ["float_", "I"]
+    assert [p.name for p in view.parameters] == ["float_", "integers"]
     first, second = (loop.vars[0] for loop in view.launches[0].body)
     assert isinstance(first, Var)
     assert first.name != second.name

@@ -147,9 +147,9 @@ def test_conditions_on_memory_prove_nothing_once_the_memory_may_have_changed():
 
 def test_a_captured_value_keeps_its_condition():
     @T.prim_func
-    def main(A: T.Tensor((8,), "int32"), I: T.Tensor((4,), "int32")):
+    def main(A: T.Tensor((8,), "int32"), rows: T.Tensor((4,), "int32")):
         with T.Kernel(4, threads=32) as b:
-            row = I[b]
+            row = rows[b]
             if row >= 0 and row < 8:
                 A[row] = 1
             A[row] = 2
@@ -162,7 +162,7 @@ def test_a_captured_value_keeps_its_condition():
 def test_named_conditions_are_seen_through():
     @T.prim_func
     def main(A: T.Tensor((8,), "int32"), n: T.int32):
-        with T.Kernel(4, threads=32) as b:
+        with T.Kernel(4, threads=32):
             inside = n >= 0 and n < 8
             if inside:
                 A[n] = 1

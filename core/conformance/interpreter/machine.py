@@ -69,8 +69,8 @@ def interpret(
 
     Args:
         view: the program.
-        arguments: one entry per parameter: an array (C-contiguous where the parameter is packed) of the parameter's shape and dtype (`ml_dtypes` for
-            the types NumPy lacks) or a Python number.
+        arguments: one entry per parameter: an array of the parameter's shape and dtype (`ml_dtypes` for the types NumPy
+            lacks), C-contiguous where the parameter is packed, or a Python number.
         symbols: values of the symbolic dimensions; read off the arrays' shapes where a dimension is just a symbol.
         backwards: run blocks and parallel iterations from last to first. A kernel without races gives the same.
 
@@ -124,8 +124,7 @@ class Machine:
         raw = self.memory[buffer.storage]
         shape = tuple(int(self.value(extent)) for extent in buffer.shape)
         strides = tuple(int(self.value(stride)) * kind.itemsize for stride in buffer.strides)
-        flat = raw[: raw.size // kind.itemsize * kind.itemsize].view(kind)
-        return np.lib.stride_tricks.as_strided(flat, shape, strides)
+        return np.ndarray(shape, kind, raw, strides=strides)
 
     def _allocate(self, buffers: Sequence[Buffer]) -> None:
         sizes: dict[Storage, int] = {}

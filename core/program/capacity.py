@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from core.errors import ResourceExceeded, UnsupportedOp
+from core.errors import ResourceExceeded, TileHALError, UnsupportedOp
 from core.program import walk
-from core.program.footprint import LaunchFootprint, memory_demand
+from core.program.footprint import Footprint, LaunchFootprint, memory_demand
 from core.program.lifetimes import BufferUse, peak_bytes, with_stages
 from core.program.nodes import Gemm
 
@@ -29,31 +30,70 @@ def check(program: Program, chip: Chip) -> None:
         ResourceExceeded: a memory space, the threads of a block or the grid.
         UnsupportedOp: a matrix product of types the chip has no instruction for.
     """
-    for launch in program.footprint().launches:
-        _check_threads(launch, chip)
-        _check_grid(launch, chip)
-        for name, uses in memory_demand(launch, chip).items():
-            _check_memory(launch, uses, chip.memory(name), chip)
-        _check_matrix_products(launch, chip)
+    for error in violations(program.footprint(), chip):
+        raise error
+
+
+def violations(footprint: Footprint, chip: Chip) -> Iterator[TileHALError]:
+    """Everything that :func:`check` refuses, most general first: the errors it would raise, not raised."""
+    for launch in footprint.launches:
+        yield from _thread_violations(launch, chip)
+        yield from _grid_violations(launch, chip)
+        for demand in memory_demands(launch, chip):
+            if not demand.fits:
+                yield _too_much(launch, demand, chip)
+        yield from _matrix_product_violations(launch, chip)
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 
-def _check_memory(launch: LaunchFootprint, uses: tuple[BufferUse, ...], memory: MemorySpace, chip: Chip) -> None:
-    if memory.owner == "thread" or memory.technology == "registers" or memory.name == "registers":
-        return  # what does not fit spills: slow, not wrong
-    limit = memory.block_limit_bytes
-    peak = peak_bytes(uses)
-    if limit is None or peak is None:
-        return
-    if peak <= limit:
-        return
+@dataclass(frozen=True, slots=True)
+class MemoryDemand:
+    """What one launch asks of one memory.
+
+    Attributes:
+        needed_bytes: at the peak, every stage counted, buffers with disjoint lifetimes sharing; None when a size
+            depends on a symbolic dimension.
+        limit_bytes: the most one block may have; None when the descriptor does not say, or when there is no hard limit
+            (registers spill: slow, not wrong).
+    """
+
+    memory: MemorySpace
+    uses: tuple[BufferUse, ...]
+    needed_bytes: int | None
+    limit_bytes: int | None
+
+    @property
+    def fits(self) -> bool:
+        """False when it certainly does not fit."""
+        return self.needed_bytes is None or self.limit_bytes is None or self.needed_bytes <= self.limit_bytes
+
+    @property
+    def advice(self) -> str:
+        """How it would fit, or empty when it does."""
+        return "" if self.fits or self.limit_bytes is None else _advice(self.uses, self.limit_bytes)
+
+
+def memory_demands(launch: LaunchFootprint, chip: Chip) -> tuple[MemoryDemand, ...]:
+    """What a launch asks of each on-chip memory of `chip`."""
+    found = []
+    for name, uses in memory_demand(launch, chip).items():
+        memory = chip.memory(name)
+        spills = memory.owner == "thread" or memory.technology == "registers" or memory.name == "registers"
+        found.append(MemoryDemand(memory, uses, peak_bytes(uses), None if spills else memory.block_limit_bytes))
+    return tuple(found)
+
+
+def _too_much(launch: LaunchFootprint, demand: MemoryDemand, chip: Chip) -> ResourceExceeded:
+    uses, memory, limit, peak = demand.uses, demand.memory, demand.limit_bytes, demand.needed_bytes
+    assert limit is not None
+    assert peak is not None
     largest = max((use for use in uses if use.first is not None), key=lambda use: use.total_bytes or 0)
-    raise ResourceExceeded(
+    return ResourceExceeded(
         f"{chip.target} has {_kib(limit)} of {memory.name} memory per block; this kernel needs {_kib(peak)}, "
         f"{_kib(peak - limit)} too much\n{_table(uses)}",
-        hint=_advice(uses, limit),
+        hint=demand.advice,
         location=largest.location or launch.launch.location,
         details={
             "memory": memory.name,
@@ -176,14 +216,14 @@ def _kib(size: int) -> str:
 # -- launch ----------------------------------------------------------------------------------------------------------
 
 
-def _check_threads(launch: LaunchFootprint, chip: Chip) -> None:
+def _thread_violations(launch: LaunchFootprint, chip: Chip) -> Iterator[TileHALError]:
     threads, limits = launch.launch.threads, chip.limits
     if threads is None:
         return
     count = prod(threads)
     location = launch.launch.location
     if limits.threads_per_block is not None and count > limits.threads_per_block:
-        raise ResourceExceeded(
+        yield ResourceExceeded(
             f"{count} threads per block; {chip.target} allows {limits.threads_per_block}",
             hint=f"use threads={limits.threads_per_block} or fewer",
             location=location,
@@ -191,7 +231,7 @@ def _check_threads(launch: LaunchFootprint, chip: Chip) -> None:
         )
     for axis, asked, limit in zip("xyz", threads, limits.block_dim or (), strict=False):
         if asked > limit:
-            raise ResourceExceeded(
+            yield ResourceExceeded(
                 f"{asked} threads along {axis}; {chip.target} allows {limit}",
                 hint="spread the threads over the other axes",
                 location=location,
@@ -201,7 +241,7 @@ def _check_threads(launch: LaunchFootprint, chip: Chip) -> None:
     if multiple is not None and count % multiple:
         lower, upper = count // multiple * multiple, -(-count // multiple) * multiple
         allowed = [str(value) for value in (lower, upper) if value > 0]
-        raise ResourceExceeded(
+        yield ResourceExceeded(
             f"{count} threads per block; {chip.target} wants a multiple of its wave width, {multiple}",
             hint=f"use threads={' or '.join(allowed)}",
             location=location,
@@ -209,12 +249,12 @@ def _check_threads(launch: LaunchFootprint, chip: Chip) -> None:
         )
 
 
-def _check_grid(launch: LaunchFootprint, chip: Chip) -> None:
+def _grid_violations(launch: LaunchFootprint, chip: Chip) -> Iterator[TileHALError]:
     limits = chip.limits
     location = launch.launch.location
     for axis, blocks, limit in zip("xyz", launch.grid, limits.grid_dim or (), strict=False):
         if blocks is not None and blocks > limit:
-            raise ResourceExceeded(
+            yield ResourceExceeded(
                 f"{blocks} blocks along {axis}; {chip.target} allows {limit}",
                 hint="use larger tiles, another axis, or T.Persistent",
                 location=location,
@@ -222,7 +262,7 @@ def _check_grid(launch: LaunchFootprint, chip: Chip) -> None:
             )
     known = [blocks for blocks in launch.grid if blocks is not None]
     if limits.grid_blocks is not None and len(known) == len(launch.grid) and prod(known) > limits.grid_blocks:
-        raise ResourceExceeded(
+        yield ResourceExceeded(
             f"{prod(known)} blocks; {chip.target} allows {limits.grid_blocks}",
             hint="use larger tiles or T.Persistent",
             location=location,
@@ -233,7 +273,7 @@ def _check_grid(launch: LaunchFootprint, chip: Chip) -> None:
 # -- matrix products -------------------------------------------------------------------------------------------------
 
 
-def _check_matrix_products(launch: LaunchFootprint, chip: Chip) -> None:
+def _matrix_product_violations(launch: LaunchFootprint, chip: Chip) -> Iterator[TileHALError]:
     """A product of operand types the chip has matrix instructions for must accumulate in a type they offer.
 
     Operand types without any instruction are left to the backend: it may have another way (plain multiply-adds).
@@ -244,7 +284,7 @@ def _check_matrix_products(launch: LaunchFootprint, chip: Chip) -> None:
         a, b, c = stmt.a.buffer.dtype, stmt.b.buffer.dtype, stmt.c.buffer.dtype
         offered = {i.accumulator_dtype for i in chip.matrix_instructions if (i.a_dtype, i.b_dtype) == (a, b)}
         if offered and c not in offered:
-            raise UnsupportedOp(
+            yield UnsupportedOp(
                 f"T.gemm of {a} and {b} into {c}: the matrix instructions of {chip.target} accumulate these in "
                 f"{', '.join(sorted(offered))}",
                 hint=f"give {stmt.c.buffer.name} the dtype {sorted(offered)[0]} and convert when copying it out",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from core.codegen.tir import copies, narrow, products
+from core.codegen.tir.differences import Difference, Remedy, Rule, differences
 from core.errors import UnsupportedOp
-from core.program.nodes import Buffer, Const, Copy, Fill, Gemm, Reduce, Region, Scope, Stmt
-from core.program.walk import statements
+from core.program.nodes import Stmt
 
 if TYPE_CHECKING:
     from core.compiler.artifacts import CompileOptions
@@ -52,119 +52,54 @@ def legalise(program: Program, chip: Chip, options: CompileOptions) -> Legalised
     Raises:
         UnsupportedOp: a form that the stock lowering gets wrong and that no rewrite covers, with its line.
     """
+    found = differences(program.view, chip, options)
+    for difference in found:
+        if difference.remedy is Remedy.REFUSED:
+            raise UnsupportedOp(difference.message, hint=difference.hint, location=difference.stmt.location)
     result = Legalised(program.prim_func)
-    for stmt in statements(program.view):
-        for kind, rule in _RULES:
-            if isinstance(stmt, kind):
-                rule(stmt, chip, options, result)
+    for difference in found:
+        if difference.rule is Rule.ODD_WARPGROUP_TILE:
+            result.set_config("tl.disable_wgmma", True, options.pass_configs, difference.message, difference.stmt)
+        elif difference.remedy is Remedy.RELAXED:
+            relaxed = f"tf32: {difference.message}"
+            if relaxed not in result.relaxations:
+                result.relaxations.append(relaxed)
+    # All of the function: what the view folds away or does not know is arithmetic too.
     result.prim_func, changed = narrow.wrap(result.prim_func)
     if changed:
         result.rewrites.append("integer arithmetic wraps in its own type: casts made explicit, since C widens it")
-    _bulk_copies(program, chip, options, result)
-    _float32_products(program, options, result)
+    _bulk_copies(program, found, result)
+    _products(found, result)
     return result
 
 
-def _whole(region: Region) -> bool:
-    return all(
-        isinstance(low, Const) and low.value == 0 and extent == size
-        for low, extent, size in zip(region.mins, region.extents, region.buffer.shape, strict=True)
-    )
+def _bulk_copies(program: Program, found: Sequence[Difference], result: Legalised) -> None:
+    """Keeps copies away from the bulk tensor copy engine where it would change or fail the kernel."""
+    kept_off = [one for one in found if one.rule in (Rule.SAFE_VALUE, Rule.SYMBOLIC_ROWS)]
+    if kept_off:
+        function = program.prim_func
+        positions = {buffer.parameter for one in kept_off for buffer in one.buffers}
+        tensors = {str(function.buffer_map[function.params[at]].name) for at in positions if at is not None}
+        result.prim_func = copies.without_tma(result.prim_func, frozenset(tensors))
+    _say(kept_off, result)
 
 
-def _sliced_reduce(stmt: Reduce, chip: Chip, options: CompileOptions, result: Legalised) -> None:
-    """The stock lowering reduces the whole buffer (or its first rows) whatever the slice says."""
-    for region, role in ((stmt.src, "source"), (stmt.dst, "destination")):
-        if not _whole(region):
-            raise UnsupportedOp(
-                f"T.reduce_{stmt.kind} over a slice of {region.buffer.name} ({role}): TileLang's {chip.vendor} lowering"
-                " ignores the slice",
-                hint="copy the slice into a buffer of its own and reduce that",
-                location=stmt.location,
-            )
+def _products(found: Sequence[Difference], result: Legalised) -> None:
+    """Spells out the matrix products that the matrix unit cannot do, or not exactly."""
+    rules = (Rule.EXACT_FLOAT32, Rule.NO_MATRIX_INSTRUCTION)
+    replaced = [one for one in found if one.rule in rules and one.remedy is Remedy.REWRITTEN]
+    if replaced:
+        operands = {(one.buffers[0].dtype, one.buffers[1].dtype) for one in replaced}
+        result.prim_func = products.as_loops(result.prim_func, frozenset(operands))
+    _say(replaced, result)
 
 
-def _bulk_copies(program: Program, chip: Chip, options: CompileOptions, result: Legalised) -> None:
-    """Keeps copies away from the bulk tensor copy engine where it would change or fail the kernel.
-
-    It fills what is out of bounds with zero, whatever the safe value is, and it takes only rows that lie a multiple of
-    16 bytes apart, which a symbolic row length does not promise.
-    """
-    if "tma" not in chip.features:
-        return
-    filled: set[str] = set()
-    unaligned: set[str] = set()
-    for stmt in statements(program.view):
-        if not isinstance(stmt, Copy):
-            continue
-        if stmt.src_guard and not (isinstance(stmt.fill, Const) and stmt.fill.value == 0):
-            filled |= _tensor_name(program, stmt.src.buffer)
-        for buffer in (stmt.src.buffer, stmt.dst.buffer):
-            if not options.backend.get("aligned_rows") and any(not isinstance(s, Const) for s in buffer.strides):
-                unaligned |= _tensor_name(program, buffer)
-    if filled | unaligned:
-        result.prim_func = copies.without_tma(result.prim_func, frozenset(filled | unaligned))
-    if filled:
-        result.rewrites.append(f"copies of {', '.join(sorted(filled))} avoid TMA, which ignores a non-zero safe value")
-    if unaligned:
-        result.rewrites.append(
-            f"copies of {', '.join(sorted(unaligned))} avoid TMA, which needs rows a multiple of 16 bytes apart; their"
-            " length is symbolic (options={'aligned_rows': True} promises it)"
-        )
-
-
-def _tensor_name(program: Program, buffer: Buffer) -> set[str]:
-    """The name of a parameter's buffer in the PrimFunc; empty for an on-chip buffer."""
-    if buffer.parameter is None:
-        return set()
-    function = program.prim_func
-    return {str(function.buffer_map[function.params[buffer.parameter]].name)}
-
-
-def _unguarded_fill(stmt: Fill, chip: Chip, options: CompileOptions, result: Legalised) -> None:
-    """The stock lowering guards global fills only."""
-    if stmt.guard and stmt.dst.buffer.scope is not Scope.GLOBAL:
-        raise UnsupportedOp(
-            f"T.fill may run past the end of {stmt.dst.buffer.name} and TileLang does not guard"
-            f" {stmt.dst.buffer.scope.value} buffers",
-            hint="clip the extent so that it is provably inside the buffer",
-            location=stmt.location,
-        )
-
-
-def _odd_warpgroup_tile(stmt: Gemm, chip: Chip, options: CompileOptions, result: Legalised) -> None:
-    """N = 8 modulo 16 gives silently wrong results through warpgroup instructions (tile-ai/tilelang#2593)."""
-    if "wgmma" in chip.features and stmt.n % 16 == 8 and stmt.m >= 64:
-        why = f"gemm with N = {stmt.n} (8 modulo 16) must not use warpgroup instructions"
-        result.set_config("tl.disable_wgmma", True, options.pass_configs, why, stmt)
-
-
-def _float32_products(program: Program, options: CompileOptions, result: Legalised) -> None:
-    """Matrix units round float32 operands to TF32; only a user who allows it gets that."""
-    found = [s for s in statements(program.view) if isinstance(s, Gemm) and s.a.buffer.dtype == "float32"]
-    if not found:
-        return
-    if options.fast_math or options.backend.get("tf32"):
-        result.relaxations.append("tf32: float32 matrix products round their operands to TF32 (10-bit mantissa)")
-        return
-    for gemm in found:
-        for operand in (gemm.a, gemm.b):
-            if operand.buffer.scope is not Scope.SHARED:
-                raise UnsupportedOp(
-                    f"float32 T.gemm with {operand.buffer.name} in a fragment: the matrix unit would round it to TF32,"
-                    " and the exact path reads both operands from shared memory",
-                    hint="copy the operand to a shared buffer, or allow TF32 with fast_math=True",
-                    location=gemm.location,
-                )
-    result.prim_func = products.as_loops(result.prim_func)
-    result.rewrites.append(
-        f"{len(found)} float32 gemm(s) as fused multiply-add loops, exact to float32; fast_math=True allows TF32"
-    )
-
-
-_Rule = Callable[[Any, "Chip", "CompileOptions", Legalised], None]
-_RULES: tuple[tuple[type[Stmt], _Rule], ...] = (
-    (Reduce, _sliced_reduce),
-    (Fill, _unguarded_fill),
-    (Gemm, _odd_warpgroup_tile),
-)
+def _say(found: Sequence[Difference], result: Legalised) -> None:
+    """Each rewrite once, with its lines."""
+    lines: dict[str, list[int]] = {}
+    for one in found:
+        text = f"{one.message} ({one.hint})" if one.hint else one.message
+        lines.setdefault(text, []).extend([one.stmt.location.line] if one.stmt.location else [])
+    for text, at in lines.items():
+        where = f" (line {', '.join(str(line) for line in sorted(set(at)))})" if at else ""
+        result.rewrites.append(text + where)

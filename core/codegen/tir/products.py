@@ -7,8 +7,11 @@ from typing import Any
 _GEMM_ARGUMENTS = 13
 
 
-def as_loops(prim_func: Any) -> Any:
-    """Replaces every float32 `T.gemm` of a PrimFunc by a serial loop over k around a parallel loop over (m, n).
+def as_loops(prim_func: Any, operands: frozenset[tuple[str, str]]) -> Any:
+    """Replaces every `T.gemm` of a PrimFunc by a serial loop over k around a parallel loop over (m, n).
+
+    Args:
+        operands: the dtypes of A and B to replace; others stay.
 
     k is outermost, so that each thread keeps its accumulators in registers and reads one element of B per step. The
     accumulation order is that of k, in C's dtype. Spans are carried over.
@@ -21,7 +24,7 @@ def as_loops(prim_func: Any) -> Any:
         if getattr(getattr(call, "op", None), "name", "") != "tl.tileop.gemm" or len(call.args) != _GEMM_ARGUMENTS:
             return None
         a, b, c = (call.args[i].args[0] for i in range(3))
-        if str(a.buffer.dtype) != "float32":
+        if (str(a.buffer.dtype), str(b.buffer.dtype)) not in operands:
             return None
         product = _loops(call, a, b, c)
         span = get_stmt_span(stmt)

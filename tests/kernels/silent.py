@@ -430,7 +430,7 @@ def _arithmetic() -> Iterator[Silent]:
         kernels.half_rounds_each_time,
         "the same",
         lambda gen: _half(randn(gen, 256), randn(gen, 256), randn(gen, 256)),
-        lambda a, b, c: a * b + c,
+        lambda a, b, c: (a + b) * c,
     )
     yield _value(
         "bfloat16_and_half",

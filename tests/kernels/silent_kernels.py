@@ -611,11 +611,11 @@ def half_rounds_each_time():
         D: T.Tensor((256,), "float16"),
     ):
         with T.Kernel(1, threads=128):
-            product = T.alloc_fragment((256,), "float16")
+            total = T.alloc_fragment((256,), "float16")
             for i in T.Parallel(256):
-                product[i] = A[i] * B[i]
+                total[i] = A[i] + B[i]
             for i in T.Parallel(256):
-                D[i] = product[i] + C[i]
+                D[i] = total[i] * C[i]
 
     return main
 

@@ -2,28 +2,62 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import typer
 
 from core.capabilities import TargetInfo, Verdict
 from core.capabilities import targets as known_targets
 from core.cli._output import console, print_json
+from core.errors import TargetNotFound
 
 STAGES = ("compile", "build", "run", "simulate")
 
 
-def targets(as_json: bool = typer.Option(False, "--json", help="Print JSON.")) -> None:
-    """List every known target and whether it can compile, build, run and simulate on this machine.
+def targets(
+    vendor: str | None = typer.Argument(None, help="List every chip of this vendor."),
+    every: bool = typer.Option(False, "--all", help="List every chip of every vendor."),
+    as_json: bool = typer.Option(False, "--json", help="Print JSON, every chip."),
+) -> None:
+    """List what each vendor's chips can do on this machine: compile, build, run, simulate.
 
-    A star marks the chip a vendor's name alone means where no device is found.
+    Chips of a vendor that can do the same share a line, unless a vendor or --all is given. A star marks the chip a
+    vendor's name alone means where no device is found.
     """
     found = known_targets()
+    if vendor is not None:
+        found = [info for info in found if info.target.partition(":")[0] == vendor.casefold()]
+        if not found:
+            known = dict.fromkeys(info.target.partition(":")[0] for info in known_targets())
+            raise TargetNotFound(f"no backend of a vendor {vendor!r} is installed", hint=f"there is {', '.join(known)}")
     if as_json:
         print_json([info.to_json() for info in found])
     else:
-        _print_table(found)
+        _print_table(_lines(found, grouped=vendor is None and not every))
 
 
-def _print_table(found: list[TargetInfo]) -> None:
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A chip, and how many more of its vendor can do exactly what it can."""
+
+    info: TargetInfo
+    more: int = 0
+
+
+def _lines(found: list[TargetInfo], *, grouped: bool) -> list[_Line]:
+    if not grouped:
+        return [_Line(info) for info in found]
+    groups: dict[tuple[object, ...], list[TargetInfo]] = {}
+    for info in found:
+        same = (info.target.partition(":")[0], *(getattr(info, stage) for stage in STAGES))
+        groups.setdefault(same, []).append(info)
+    # The default chip speaks for its group.
+    return [
+        _Line(next((info for info in group if info.default), group[0]), len(group) - 1) for group in groups.values()
+    ]
+
+
+def _print_table(lines: list[_Line]) -> None:
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -34,14 +68,18 @@ def _print_table(found: list[TargetInfo]) -> None:
         table.add_column(column, overflow="fold")
     #: Reasons are shared by most chips of a vendor: each is printed once, below, under a number.
     notes: dict[str, int] = {}
-    for info in found:
+    for line in lines:
+        info = line.info
         name = f"{info.target} *" if info.default else info.target
-        table.add_row(name, escape(info.title), *(_cell(getattr(info, stage), notes) for stage in STAGES))
+        title = escape(info.title) + (f" [dim]and {line.more} more[/dim]" if line.more else "")
+        table.add_row(name, title, *(_cell(getattr(info, stage), notes) for stage in STAGES))
     out.print(table)
     for reason, number in notes.items():
         out.print(f"[bold]{number}[/bold]  ", end="")
         out.print(reason, markup=False, soft_wrap=True)
-    if not found:
+    if any(line.more for line in lines):
+        out.print("`tilehal targets VENDOR` lists each of a vendor's chips.", style="dim", markup=False)
+    if not lines:
         out.print("No backend is installed. Install one, for example tilehal-cpu.")
 
 

@@ -21,8 +21,21 @@ def plugins():
         yield manager
 
 
-def test_one_line_a_chip_and_each_reason_once(plugins, capsys):
+def test_chips_that_can_do_the_same_share_a_line(plugins, capsys):
     assert run(["targets"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "acme:one * ONE and 1 more no 1 no 1 no 1 no 1" in lines
+    assert not any("acme:two" in line for line in lines)
+
+
+def test_a_vendor_that_is_not_there_is_named(plugins, capsys):
+    assert run(["targets", "nosuch"]) == 2
+    assert "there is acme" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("arguments", [["targets", "--all"], ["targets", "acme"]])
+def test_one_line_a_chip_and_each_reason_once(plugins, capsys, arguments):
+    assert run(arguments) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert "acme:one * ONE no 1 no 1 no 1 no 1" in lines
     assert "acme:two TWO no 1 no 1 no 1 no 1" in lines

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ast
-import importlib.util
 import json
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.cli._kernels import load_kernel, parse_parameters
 from core.errors import KernelError
 
 if TYPE_CHECKING:
@@ -76,60 +74,6 @@ def compile_(
         sys.stdout.write(json.dumps(report, indent=2) + "\n")
     else:
         _show(compiled, seconds, written, timing)
-
-
-def load_kernel(spec: str) -> Any:
-    """The object `FILE:FUNCTION` names. The file's folder is importable while it is loaded.
-
-    Raises:
-        KernelError: no such file, the file does not import, or it has no such name (near names are in the hint).
-    """
-    file, separator, name = spec.rpartition(":")
-    if not separator or not file or not name:
-        raise KernelError(f"{spec!r} is not FILE:FUNCTION", hint="for example: examples/kernels.py:softmax")
-    path = Path(file)
-    if not path.is_file():
-        raise KernelError(f"no such file: {file}", hint="give the path from the current folder")
-    from core._tilelang import import_tilelang
-
-    import_tilelang()
-    module_spec = importlib.util.spec_from_file_location(path.stem, path)
-    if module_spec is None or module_spec.loader is None:
-        raise KernelError(f"{file} is not a Python file", hint="its name must end in .py")
-    module = importlib.util.module_from_spec(module_spec)
-    sys.modules[path.stem] = module
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
-        module_spec.loader.exec_module(module)
-    except Exception as error:
-        raise KernelError(
-            f"{file} does not import: {type(error).__name__}: {error}", hint="run it with python"
-        ) from error
-    finally:
-        sys.path.remove(str(path.resolve().parent))
-    if not hasattr(module, name):
-        import difflib
-
-        names = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
-        near = difflib.get_close_matches(name, names, 3) or names[:8]
-        raise KernelError(f"{file} has no {name!r}", hint=f"it has {', '.join(near)}" if near else "")
-    return getattr(module, name)
-
-
-def parse_parameters(items: Sequence[str]) -> dict[str, Any]:
-    """`NAME=VALUE` items as keyword arguments; a value is a Python literal, else text (`dtype=float16`)."""
-    values: dict[str, Any] = {}
-    for item in items:
-        name, separator, text = item.partition("=")
-        if not separator or not name.isidentifier():
-            raise KernelError(
-                f"--param {item!r} is not NAME=VALUE", hint="for example --param M=4096 --param dtype=float16"
-            )
-        try:
-            values[name] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            values[name] = text
-    return values
 
 
 def _emit(compiled: Kernel, emit: Emit | None, output: Path | None) -> Path | None:

@@ -29,6 +29,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "targets": ("core.cli.targets", "targets", "List every known target and what it can do on this machine."),
     "compile": ("core.cli.compile", "compile_", "Compile a kernel from a file for a chip."),
+    "portability": (
+        "core.cli.portability",
+        "portability",
+        "Say, for each line of a kernel, which chips take it as it is, and what to change for the others.",
+    ),
     "doctor": ("core.cli.doctor", "doctor", "Find out what is wrong with this installation and its backends."),
     "cache": ("core.cli.cache", "app", "Show, check and clear the cache of compiled kernels."),
 }

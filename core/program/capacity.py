@@ -55,14 +55,15 @@ class MemoryDemand:
     Attributes:
         needed_bytes: at the peak, every stage counted, buffers with disjoint lifetimes sharing; None when a size
             depends on a symbolic dimension.
-        limit_bytes: the most one block may have; None when the descriptor does not say, or when there is no hard limit
-            (registers spill: slow, not wrong).
+        limit_bytes: the most one block may have; None when the descriptor does not say, or when the rest spills.
+        spills: too much is slow, not wrong: registers.
     """
 
     memory: MemorySpace
     uses: tuple[BufferUse, ...]
     needed_bytes: int | None
     limit_bytes: int | None
+    spills: bool
 
     @property
     def fits(self) -> bool:
@@ -81,7 +82,7 @@ def memory_demands(launch: LaunchFootprint, chip: Chip) -> tuple[MemoryDemand, .
     for name, uses in memory_demand(launch, chip).items():
         memory = chip.memory(name)
         spills = memory.owner == "thread" or memory.technology == "registers" or memory.name == "registers"
-        found.append(MemoryDemand(memory, uses, peak_bytes(uses), None if spills else memory.block_limit_bytes))
+        found.append(MemoryDemand(memory, uses, peak_bytes(uses), None if spills else memory.block_limit_bytes, spills))
     return tuple(found)
 
 

@@ -35,6 +35,8 @@ def build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKer
         *found.command,
         *FLAGS,
         f"-march={chip.codegen.get('march', 'native')}",
+        # The generated code needs no C++ library, which zig would build from source first: two minutes.
+        *(("-nostdlib++",) if found.found_through == "ziglang" else ()),
         # TVM-FFI's symbols come from the process that loads the library.
         *(("-undefined", "dynamic_lookup") if platform.system() == "Darwin" else ()),
         *(f"-I{folder}" for folder in includes),

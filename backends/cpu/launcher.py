@@ -46,8 +46,11 @@ class CpuLauncher:
         try:
             self._function(*arguments, *values)
         except RuntimeError as error:
-            message = str(error).strip()
-            raise LaunchError(f"{self.name}: {message}", hint="the kernel's own assertion failed") from error
+            raise LaunchError(
+                f"{self.name}: {str(error).strip()}", hint="an assertion of the kernel's own failed, at the line named"
+            ) from error
+        except TypeError as error:
+            raise LaunchError(str(error).strip(), hint="call the kernel through core.Kernel, which checks") from error
 
 
 def _share_threads(pool: Any) -> None:

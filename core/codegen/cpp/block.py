@@ -165,8 +165,15 @@ class BlockWriter:
         )
         return var
 
+    def _evaluated_once(self, index: Expr, guarded: bool) -> Expr:
+        """An index that has an effect, in a constant: its guard and its use would each have the effect."""
+        has_effect = guarded and any(isinstance(expr, AtomicExpr) for expr in walk.subexpressions(index))
+        return self._pinned_index(index) if has_effect else index
+
     def _store(self, stmt: Store) -> None:
         expressions = self.expressions
+        indices = tuple(self._evaluated_once(index, d in stmt.guard) for d, index in enumerate(stmt.indices))
+        stmt = replace(stmt, indices=indices)
         guard = expressions.guard(stmt.buffer, stmt.indices, stmt.guard)
         target = expressions.access(stmt.buffer, stmt.indices)
         value = expressions.value(stmt.value)
@@ -185,6 +192,8 @@ class BlockWriter:
     def _atomic(self, stmt: AtomicElement) -> None:
         expressions = self.expressions
         target = stmt.target
+        indices = tuple(self._evaluated_once(index, d in target.guard) for d, index in enumerate(target.indices))
+        target = replace(target, indices=indices)
         element = cpp_type(target.dtype, expressions.location).element
         pointer = expressions.pointer(target.buffer, target.indices)
         guard = expressions.guard(target.buffer, target.indices, target.guard)

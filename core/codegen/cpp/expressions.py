@@ -10,6 +10,7 @@ from core.codegen.cpp.names import Names
 from core.codegen.cpp.ranges import Ranges
 from core.codegen.cpp.types import cpp_type, integer_range, is_float, is_integer, is_narrow_float
 from core.errors import Location, UnsupportedOp
+from core.program import walk
 from core.program.nodes import (
     AtomicExpr,
     Binary,
@@ -253,6 +254,12 @@ class Expressions:
         access = self.access(expr.buffer, expr.indices)
         if not guard:
             return access, _PRIMARY
+        if any(isinstance(e, AtomicExpr) for d in expr.guard for e in walk.subexpressions(expr.indices[d])):
+            raise UnsupportedOp(
+                "the result of an atomic operation is used as an index that must be tested, inside an expression",
+                hint="bind it to a name first: `slot = T.atomic_add(..., return_prev=True)`",
+                location=self.location,
+            )
         fill = expr.fill if expr.fill is not None else _zero(expr.dtype)
         read = f"bool({access})" if expr.dtype == "bool" else access
         return f"{guard} ? {read} : {self._render(fill, _OR, index=False)}", _TERNARY

@@ -1,6 +1,7 @@
 // Numbers of tile kernels in plain C++17: the section every generated file starts with.
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

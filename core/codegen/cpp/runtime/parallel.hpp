@@ -40,8 +40,26 @@ struct Scratch {
         }
         return data;
     }
-    ~Scratch() { free(data); }
 };
+
+inline void free_scratch(void* scratch) {
+    free(static_cast<Scratch*>(scratch)->data);
+    free(scratch);
+}
+
+// The scratch of a thread that launches kernels, freed when it ends. (A thread_local object with a destructor would need
+// the C++ library, and this file needs only C's.)
+inline Scratch& caller_scratch() {
+    static pthread_key_t key;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, [] { pthread_key_create(&key, free_scratch); });
+    Scratch* scratch = static_cast<Scratch*>(pthread_getspecific(key));
+    if (scratch == nullptr) {
+        scratch = static_cast<Scratch*>(calloc(1, sizeof(Scratch)));
+        if (scratch == nullptr || pthread_setspecific(key, scratch) != 0) abort();
+    }
+    return *scratch;
+}
 
 inline void take_chunks(Pool& pool, char* scratch) {
     for (;;) {
@@ -78,7 +96,10 @@ inline Pool* claim_pool(int workers) {
     pthread_mutex_lock(&creating);
     Pool*& pool = process_pool();
     if (pool == nullptr || pool->process != getpid()) {
-        pool = new Pool;  // never freed: its threads outlive every kernel
+        pool = static_cast<Pool*>(malloc(sizeof(Pool)));  // never freed: its threads outlive every kernel
+        if (pool == nullptr) abort();
+        const Pool fresh;
+        memcpy(static_cast<void*>(pool), &fresh, sizeof(Pool));
         pool->process = getpid();
     }
     Pool* mine = pool;
@@ -109,9 +130,8 @@ inline int64_t nanoseconds() {
 constexpr int64_t worth_sharing_ns = 20000;
 
 inline void parallel_for(int64_t count, size_t scratch_bytes, int threads, Body body, void* context) {
-    static thread_local Scratch own;
-    char* scratch = own.at_least(scratch_bytes);
     if (count <= 0) return;
+    char* scratch = caller_scratch().at_least(scratch_bytes);
     const int64_t started = nanoseconds();
     body(context, 0, 1, scratch);
     const int64_t rest = count - 1, block_ns = nanoseconds() - started;

@@ -136,13 +136,13 @@ class Binder:
         }
         lines.append("    try:")
         for i in inputs:
-            lines += ["        " + line for line in self._check_scalar_or_header(i, environment)]
+            lines += _indented(self._check_scalar_or_header(i, environment), 8)
         for symbol, source in self._sources.items():
             if not self._is_output(source.argument):
                 lines.append("        " + self._solve(symbol, source, symbols))
         names = {**symbols, **scalars}
         for i in inputs:
-            lines += ["        " + line for line in self._check_extents(i, names)]
+            lines += _indented(self._check_extents(i, names), 8)
         if len(inputs) < len(arguments):
             lines.append("        if allocate:")
             anchor = next((i for i in inputs if isinstance(arguments[i], TensorArgument)), None)
@@ -152,13 +152,13 @@ class Binder:
             lines.append("        else:")
             for i in range(len(arguments)):
                 if self._is_output(i):
-                    lines += ["            " + line for line in self._check_scalar_or_header(i, environment)]
+                    lines += _indented(self._check_scalar_or_header(i, environment), 12)
             for symbol, source in self._sources.items():
                 if self._is_output(source.argument):
                     lines.append("            " + self._solve(symbol, source, symbols))
             for i in range(len(arguments)):
                 if self._is_output(i):
-                    lines += ["            " + line for line in self._check_extents(i, names)]
+                    lines += _indented(self._check_extents(i, names), 12)
         lines.append("    except (AttributeError, TypeError):\n        return None")
         values = ", ".join(f"{symbol!r}: {variable}" for symbol, variable in symbols.items())
         outputs = ", ".join(f"a{i}" for i in self.signature.outputs)
@@ -168,6 +168,11 @@ class Binder:
         exec("\n".join(lines), namespace)
         bind: Callable[[tuple[Any, ...]], Bound | None] = namespace["bind"]
         return bind
+
+    def _anchor(self) -> int | None:
+        """The tensor that is looked at first: the others must be on its device."""
+        tensors = [i for i, argument in enumerate(self.signature.arguments) if isinstance(argument, TensorArgument)]
+        return next((i for i in tensors if not self._is_output(i)), tensors[0] if tensors else None)
 
     def _is_output(self, index: int) -> bool:
         argument = self.signature.arguments[index]
@@ -182,7 +187,10 @@ class Binder:
             return [f"if not isinstance({name}, {kind}): return None"]
         environment[f"dtype_{index}"] = torch_dtype(argument.dtype)
         lines = [
-            f"if {name}.dtype is not dtype_{index} or {name}.device.type != device_type: return None",
+            f"if {name}.dtype is not dtype_{index}: return None",
+            f"device = {name}.device\nif device.type != device_type: return None"
+            if index == self._anchor()
+            else f"if {name}.device != device: return None",
             f"s{index} = {name}.shape",
             f"if len(s{index}) != {len(argument.shape)}: return None",
         ]
@@ -266,7 +274,7 @@ class Binder:
             )
         given = dict(zip(positions, args, strict=True))
         for index, value in given.items():
-            error = self._explain_header(index, value)
+            error = self._explain_header(index, value) or self._explain_device(index, value, given)
             if error is not None:
                 return error
         values: dict[str, int] = {
@@ -330,6 +338,20 @@ class Binder:
             )
         return None
 
+    def _explain_device(self, index: int, value: Any, given: Mapping[int, Any]) -> TileHALError | None:
+        anchor = self._anchor()
+        if anchor is None or isinstance(self.signature.arguments[index], ScalarArgument):
+            return None
+        home = given[anchor].device
+        if value.device == home:
+            return None
+        return LaunchError(
+            f"{self.signature.name}: argument {index} ({self._names[index]}) is on {value.device}, but"
+            f" {self._names[anchor]} is on {home}",
+            hint="move all tensors of a call to one device",
+            location=self.locations[index],
+        )
+
     def _explain_extents(self, index: int, value: Any, values: Mapping[str, int]) -> TileHALError | None:
         argument = self.signature.arguments[index]
         if isinstance(argument, ScalarArgument):
@@ -351,6 +373,10 @@ class Binder:
                         location=self.locations[index],
                     )
         return None
+
+
+def _indented(lines: Sequence[str], spaces: int) -> list[str]:
+    return [" " * spaces + line for text in lines for line in text.splitlines()]
 
 
 def _is_float(dtype: str) -> bool:

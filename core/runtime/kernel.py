@@ -105,6 +105,11 @@ class Kernel:
         """Which backend and toolchain made it, by which route, from which cache entry, with which rewrites."""
         return self._provenance
 
+    @property
+    def entry_points(self) -> tuple[str, ...]:
+        """Names of the functions in the native code, in launch order."""
+        return self._lowered.entry_points
+
     def get_kernel_source(self) -> str:
         """The native source: CUDA C++, MLIR, MACA C++ or C++."""
         return self._lowered.source

@@ -77,6 +77,13 @@ def test_refusals_name_the_argument_and_the_reason(args: tuple[Any, ...], error:
     assert text in str(caught.value)
 
 
+def test_tensors_of_a_call_are_on_one_device() -> None:
+    binder = Binder(ADD, "meta")
+    one, other = torch.ones(4, 8, device="meta"), torch.ones(4, 8, device="meta")
+    assert binder((one, other), {})[2].device == one.device
+    assert "is on cpu, the kernel runs on meta" in str(binder.explain((one, torch.ones(4, 8))))
+
+
 def test_disagreeing_symbols_are_named() -> None:
     a, b = torch.ones(3, 5, dtype=torch.float16), torch.ones(6, 18, dtype=torch.float16)
     with pytest.raises(ShapeMismatch, match=r"axis 0 must be 5 \(K = 5\)"):

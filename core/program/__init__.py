@@ -61,9 +61,29 @@ from core.program.nodes import (
 )
 
 if TYPE_CHECKING:
+    from core.program.effects import statement_effects
+    from core.program.expressions import dtype_bits
+    from core.program.footprint import Footprint, LaunchFootprint
+    from core.program.lifetimes import BufferUse
+    from core.program.printer import expression_text, view_text
     from core.program.program import Program
+    from core.program.walk import children, regions, statements, subexpressions
 
-_LAZY = {"Program": "core.program.program"}
+#: Made available when first asked for: what is above is all that describing a chip needs.
+_LAZY = {
+    "BufferUse": "core.program.lifetimes",
+    "Footprint": "core.program.footprint",
+    "LaunchFootprint": "core.program.footprint",
+    "Program": "core.program.program",
+    "children": "core.program.walk",
+    "dtype_bits": "core.program.expressions",
+    "expression_text": "core.program.printer",
+    "regions": "core.program.walk",
+    "statement_effects": "core.program.effects",
+    "statements": "core.program.walk",
+    "subexpressions": "core.program.walk",
+    "view_text": "core.program.printer",
+}
 
 __all__ = [
     "MATH_FUNCTIONS",
@@ -75,6 +95,7 @@ __all__ = [
     "BinaryOp",
     "Break",
     "Buffer",
+    "BufferUse",
     "Cast",
     "Choose",
     "Compare",
@@ -84,11 +105,13 @@ __all__ = [
     "Copy",
     "Expr",
     "Fill",
+    "Footprint",
     "For",
     "Gemm",
     "If",
     "Im2Col",
     "Launch",
+    "LaunchFootprint",
     "Let",
     "Load",
     "Logical",
@@ -120,6 +143,14 @@ __all__ = [
     "VarKind",
     "View",
     "While",
+    "children",
+    "dtype_bits",
+    "expression_text",
+    "regions",
+    "statement_effects",
+    "statements",
+    "subexpressions",
+    "view_text",
 ]
 
 

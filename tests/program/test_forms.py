@@ -529,6 +529,25 @@ def test_unknown_calls_are_opaque_with_their_line():
     assert view.parameters[0].writes
 
 
+def test_what_touches_a_dialects_own_memory_is_opaque():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32):
+            near = T.alloc_shared((8,), "float32", scope="shared.l1")
+            T.copy(A, near)
+            T.fill(near, 0)
+            near[0] = 1
+            A[0] = near[1]
+
+    view = Program(main).view
+    assert [node.operation for node in view.opaque] == [
+        "tl.tileop.copy",
+        "tl.tileop.fill",
+        "BufferStore",
+        "load from shared.l1",
+    ]
+
+
 def test_several_launches_some_of_them_conditional():
     @T.prim_func
     def main(A: T.Tensor((64,), "float32"), n: T.int32):

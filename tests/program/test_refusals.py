@@ -214,6 +214,41 @@ def test_transpose_into_the_wrong_shape():
     assert "(16, 8)" in error.hint
 
 
+def test_gemm_of_different_types():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 32), "float16")
+            b = T.alloc_shared((32, 64), "bfloat16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.gemm(a, b, c)
+
+    assert "float16 and bfloat16" in refused(main, ShapeMismatch, "T.gemm(a, b, c)").message
+
+
+def test_gemm_of_two_kinds_of_float8():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 32), "float8_e4m3fn")
+            b = T.alloc_shared((32, 64), "float8_e5m2")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.gemm(a, b, c)
+
+    assert Program(main).view
+
+
+def test_size_that_no_parameter_determines():
+    n = T.dynamic("n")
+
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32")):
+        with T.Kernel(n, threads=128):
+            A[0] = 1
+
+    assert "n has no value" in refused(main, UnsupportedOp, "with T.Kernel(n").message
+
+
 # TileLang itself refuses the following while tracing; older releases and hand-built functions may not.
 
 

@@ -25,6 +25,9 @@ _SCOPES = {
     "shared.cluster_barrier": Scope.BARRIER,
 }
 
+#: Scopes whose buffers only one dialect knows: what touches them is opaque.
+DIALECT_SCOPES = frozenset({Scope.OTHER, Scope.BARRIER})
+
 
 class LaunchState:
     """What the statements of one launch say about the launch itself."""
@@ -51,6 +54,7 @@ class Context:
         self.safe_values: dict[Any, Any] = {}  # by data variable, TIR expressions
         self.reducers: dict[Any, str] = {}  # by data variable, the operator
         self.symbols: list[Var] = []
+        self.in_parameters = False
         self.opaque: list[OpaqueStmt | OpaqueExpr] = []
         self.location: Location | None = None
         self.lane: Any = None  # the variable that walks the lanes of a vector access being turned into a loop
@@ -81,9 +85,19 @@ class Context:
         return var
 
     def variable(self, variable: Any) -> Var:
-        """The view's variable for a TIR one. One never bound is a symbolic dimension."""
+        """The view's variable for a TIR one. In the shape of a parameter, one never bound is a symbolic dimension.
+
+        Raises:
+            UnsupportedOp: the variable has no value: a `T.dynamic` that no parameter's shape determines.
+        """
         var = self.variables.get(variable)
         if var is None:
+            if not self.in_parameters:
+                raise UnsupportedOp(
+                    f"{variable.name} has no value: it is neither a parameter nor in the shape of one",
+                    hint="use it in the shape of a tensor parameter, or pass it as a scalar",
+                    location=self.location,
+                )
             var = self.declare(variable, VarKind.SYMBOL, "n")
             self.symbols.append(var)
             self.prover.nonnegative(variable)

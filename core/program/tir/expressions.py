@@ -25,7 +25,7 @@ from core.program.nodes import (
     Reinterpret,
 )
 from core.program.tir import guards
-from core.program.tir.context import Context
+from core.program.tir.context import DIALECT_SCOPES, Context
 from core.program.tir.intrinsics import BINARY_CALLS, MATH_CALLS, ROUND_TO_NEAREST_CALLS, convert_call_name
 
 Converter = Callable[[Context, Any], Expr]
@@ -127,6 +127,9 @@ def _select(context: Context, expr: Any) -> Expr:
 
 
 def _load(context: Context, expr: Any) -> Expr:
+    scope = context.buffer(expr.buffer).storage
+    if scope.scope in DIALECT_SCOPES:
+        return context.opaque_expr(_dtype(expr), f"load from {scope.tilelang_scope}")
     return load(context, expr)
 
 

@@ -31,7 +31,9 @@ def build_view(prim_func: Any, name: str, outputs: tuple[int, ...]) -> View:
     """
     context = Context()
     context.location = spans.function_location(prim_func)
+    context.in_parameters = True
     parameters = _parameters(context, prim_func, outputs)
+    context.in_parameters = False
     with ExitStack() as assumptions:
         body = _host_statements(context, prim_func.body, assumptions)
     reads, writes = buffer_effects(body)
@@ -105,9 +107,11 @@ def _append_host(context: Context, stmt: Any, out: list[Stmt], assumptions: Exit
             context.prover.assume(assumptions, stmt.condition)
         elif kind == "Evaluate" and type(stmt.value).__name__ == "IntImm":
             pass
-        elif kind == "Evaluate" and getattr(stmt.value.op, "name", "") == "tirx.assume":
+        elif kind == "Evaluate" and getattr(getattr(stmt.value, "op", None), "name", "") == "tirx.assume":
             context.prover.assume(assumptions, stmt.value.args[0])
         elif kind == "AttrStmt":
+            if str(stmt.attr_key) not in blocks.SCHEDULING_ATTRIBUTES:
+                out.append(context.opaque_stmt(f"AttrStmt {stmt.attr_key}", str(stmt.value)))
             _append_host(context, stmt.body, out, assumptions)
         else:
             raise UnsupportedOp(

@@ -33,7 +33,7 @@ class Prover:
 
     def bind_range(self, variable: Any, start: Any, extent: Any) -> None:
         """The variable of a loop: `start <= variable < start + extent`."""
-        self._analyzer.bind(variable, self._tvm.ir.Range.from_min_extent(start, extent))
+        self._analyzer.bind(variable, self._tvm.ir.Range.from_min_extent(start, extent), True)
 
     def bind_value(self, variable: Any, value: Any) -> None:
         """A variable equal to `value`, if that is an integer computed without reading memory."""

@@ -19,12 +19,11 @@ from core.program.nodes import (
     ReducerUpdate,
     Region,
     Scan,
-    Scope,
     Stmt,
     Transpose,
 )
 from core.program.tir import guards, regions
-from core.program.tir.context import Context
+from core.program.tir.context import DIALECT_SCOPES, Context
 from core.program.tir.expressions import convert, convert_all
 
 Operator = Callable[[Context, Any], Stmt]
@@ -263,9 +262,7 @@ def convert_tile_operator(context: Context, call: Any) -> Stmt | None:
         return context.opaque_stmt(name, str(call)) if name.startswith("tl.tileop.") else None
     if operator is _copy and _MEANINGFUL_COPY_ANNOTATIONS.intersection(annotations_of(call.annotations)):
         return context.opaque_stmt(name, str(call))
-    if operator is _copy and any(
-        context.buffer(arg.args[0].buffer).scope is Scope.OTHER for arg in call.args if regions.is_region(arg)
-    ):
+    if any(context.buffer(arg.args[0].buffer).scope in DIALECT_SCOPES for arg in call.args if regions.is_region(arg)):
         return context.opaque_stmt(name, str(call))
     return operator(context, call)
 

@@ -1,4 +1,4 @@
-"""Hooks of the MetaX backend. For now it describes, detects and diagnoses; it does not compile."""
+"""Hooks of the MetaX backend: wave-64 lowering to MACA C++, mxcc, and launch through the MACA runtime."""
 
 from __future__ import annotations
 
@@ -10,10 +10,20 @@ from backends.metax.detect import tilehal_detect
 from core.plugins import hookimpl
 
 if TYPE_CHECKING:
+    from core.compiler import CompileOptions, LoweredKernel
     from core.hardware import Chip
     from core.plugins import Finding
+    from core.program import Program
 
 __all__ = ["tilehal_chips", "tilehal_detect", "tilehal_diagnose"]
+
+
+@hookimpl
+def tilehal_lower(chip: Chip, program: Program, options: CompileOptions) -> LoweredKernel:
+    from backends.metax.dialect import MACA
+    from core.codegen.simt import lower
+
+    return lower(program, chip, options, dialect=MACA)
 
 
 @hookimpl

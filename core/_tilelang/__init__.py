@@ -5,6 +5,7 @@ that a new tilelang release that breaks one says which. Nothing under `tilelang/
 patched. Importing this package imports neither tilelang nor torch.
 """
 
+from core._tilelang.hostplan import LaunchPlan, LaunchStep, UnreadableHost
 from core._tilelang.importing import TvmImportOrderError, import_tilelang, tilelang_version
 from core._tilelang.native import (
     DeviceFunction,
@@ -15,20 +16,28 @@ from core._tilelang.native import (
     lower_native,
     runtime_metadata,
 )
+from core._tilelang.simt import GemmEmitter, SimtModules, lower_simt, supported_wave_lanes
 from core._tilelang.tracing import TracedKernel, is_prim_func, trace, user_location
 
 __all__ = [
     "DeviceFunction",
+    "GemmEmitter",
+    "LaunchPlan",
+    "LaunchStep",
     "NativeModules",
+    "SimtModules",
     "TracedKernel",
     "TvmImportOrderError",
+    "UnreadableHost",
     "device_include_paths",
     "host_include_paths",
     "import_tilelang",
     "is_prim_func",
     "load_native",
     "lower_native",
+    "lower_simt",
     "runtime_metadata",
+    "supported_wave_lanes",
     "tilelang_version",
     "trace",
     "user_location",

@@ -1,0 +1,71 @@
+// Atomics on global memory. 32-bit integers and float add use the platform's own; everything else is a compare-and-swap
+// loop on the 32-bit word (or 64-bit, for double) that holds the element. All are relaxed or stronger.
+//
+// The platform gives tilehal::platform::atomic_add(int*/unsigned int*/float*, value), atomic_max/min/or on int* and
+// unsigned int*, and compare_and_swap on unsigned int* and unsigned long long*; each returns the old value.
+#pragma once
+
+#include "numeric.h"
+
+namespace tilehal {
+
+template <typename Word, typename T, typename Combine> TILEHAL_DEVICE T swap_loop(T *address, T value, Combine combine) {
+  // The word that contains the element, and the element's place in it.
+  const unsigned long long place = (unsigned long long)address;
+  Word *word = (Word *)(place & ~(unsigned long long)(sizeof(Word) - 1));
+  const int offset = (int)(place & (sizeof(Word) - 1));
+  Word seen = *(volatile Word *)word;
+  while (true) {
+    T old;
+    __builtin_memcpy(&old, (const char *)&seen + offset, sizeof(T));
+    const T combined = combine(old, value);
+    Word wanted = seen;
+    __builtin_memcpy((char *)&wanted + offset, &combined, sizeof(T));
+    const Word found = platform::compare_and_swap(word, seen, wanted);
+    if (found == seen) return old;
+    seen = found;
+  }
+}
+
+template <typename T, typename Combine> TILEHAL_DEVICE T atomic_update(T *address, T value, Combine combine) {
+  if constexpr (sizeof(T) <= 4)
+    return swap_loop<unsigned int>(address, value, combine);
+  else
+    return swap_loop<unsigned long long>(address, value, combine);
+}
+
+template <typename T> TILEHAL_DEVICE T fetch_add(T *address, T value) { return atomic_update(address, value, Sum()); }
+template <> TILEHAL_DEVICE int fetch_add(int *address, int value) { return platform::atomic_add(address, value); }
+template <> TILEHAL_DEVICE unsigned int fetch_add(unsigned int *address, unsigned int value) {
+  return platform::atomic_add(address, value);
+}
+template <> TILEHAL_DEVICE float fetch_add(float *address, float value) { return platform::atomic_add(address, value); }
+
+template <typename T> TILEHAL_DEVICE T fetch_max(T *address, T value) { return atomic_update(address, value, Max()); }
+template <> TILEHAL_DEVICE int fetch_max(int *address, int value) { return platform::atomic_max(address, value); }
+template <typename T> TILEHAL_DEVICE T fetch_min(T *address, T value) { return atomic_update(address, value, Min()); }
+template <> TILEHAL_DEVICE int fetch_min(int *address, int value) { return platform::atomic_min(address, value); }
+template <typename T> TILEHAL_DEVICE T fetch_or(T *address, T value) { return atomic_update(address, value, BitOr()); }
+
+// What generated code calls: the order argument is a promise the calls above already keep or exceed where it is relaxed.
+template <typename T, typename V> TILEHAL_DEVICE void AtomicAdd(T *address, V value, int = 0) { fetch_add(address, (T)value); }
+template <typename T, typename V> TILEHAL_DEVICE void AtomicAdd(T &address, V value, int = 0) { fetch_add(&address, (T)value); }
+template <typename T, typename V> TILEHAL_DEVICE T AtomicAddRet(T *address, V value, int = 0) { return fetch_add(address, (T)value); }
+template <typename T, typename V> TILEHAL_DEVICE void AtomicMax(T *address, V value, int = 0) { fetch_max(address, (T)value); }
+template <typename T, typename V> TILEHAL_DEVICE void AtomicMax(T &address, V value, int = 0) { fetch_max(&address, (T)value); }
+template <typename T, typename V> TILEHAL_DEVICE void AtomicMin(T *address, V value, int = 0) { fetch_min(address, (T)value); }
+template <typename T, typename V> TILEHAL_DEVICE void AtomicMin(T &address, V value, int = 0) { fetch_min(&address, (T)value); }
+template <typename T, typename V> TILEHAL_DEVICE void AtomicOr(T *address, V value, int = 0) { fetch_or(address, (T)value); }
+template <typename T, typename V> TILEHAL_DEVICE void AtomicOr(T &address, V value, int = 0) { fetch_or(&address, (T)value); }
+
+// Pairs and quadruples: indivisible per element, as docs/program.md asks.
+TILEHAL_DEVICE void AtomicAddx2(float *address, const float *values, int = 0) {
+  fetch_add(address, values[0]);
+  fetch_add(address + 1, values[1]);
+}
+TILEHAL_DEVICE void AtomicAddx4(float *address, const float *values, int = 0) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) fetch_add(address + i, values[i]);
+}
+
+} // namespace tilehal

@@ -1,0 +1,60 @@
+"""From a name in generated code back to the line of the user's kernel it most likely came from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from core.codegen.simt.translate import Foreign
+from core.errors import Location
+
+if TYPE_CHECKING:
+    from core.program import Program
+
+
+def user_line(program: Program, foreign: Foreign) -> Location | None:
+    """The statement that spells the name, else the one that shares most names with its line, else the kernel.
+
+    The generator prints no line numbers, but it keeps the names of buffers and of called functions.
+    """
+    from tilelang.ir import get_stmt_span, span_to_location
+    from tvm import tirx
+
+    best: tuple[int, Location] | None = None
+
+    def visit(node: Any) -> None:
+        nonlocal best
+        if type(node).__name__ not in ("Evaluate", "BufferStore", "Bind"):
+            return
+        span = get_stmt_span(node)
+        if span is None:
+            return
+        file, line = span_to_location(span)[:2]
+        names, texts = _names(node)
+        score = len(names & foreign.neighbours) + (1000 if foreign.name in names or foreign.name in texts else 0)
+        if score and (best is None or score > best[0]):
+            best = (score, Location(str(file), int(line)))
+
+    tirx.stmt_functor.post_order_visit(program.prim_func.body, visit)
+    return best[1] if best is not None else program.location
+
+
+def _names(stmt: Any) -> tuple[set[str], set[str]]:
+    """Names of the buffers and variables a statement uses, and its string literals and operators."""
+    from tvm import tirx
+
+    names: set[str] = set()
+    texts: set[str] = set()
+
+    def visit(node: Any) -> None:
+        kind = type(node).__name__
+        if kind in ("BufferLoad", "BufferStore"):
+            names.add(str(node.buffer.name))
+        elif kind == "Var":
+            names.add(str(node.name))
+        elif kind == "StringImm":
+            texts.add(str(node.value))
+        elif kind == "Call":
+            texts.add(str(getattr(node.op, "name", "")).rpartition(".")[2])
+
+    tirx.stmt_functor.post_order_visit(stmt, visit)
+    return names, texts

@@ -92,11 +92,28 @@ def _trace_errors(func: Any) -> Iterator[None]:
     except Exception as error:
         from core.compiler.messages import translate
 
+        function = _function(func)
         raise translate(
-            error, fallback=KernelError, stage=f"tracing {getattr(func, '__name__', 'the kernel')}"
+            error,
+            fallback=KernelError,
+            stage=f"tracing {getattr(function, '__name__', 'the kernel')}",
+            location=_definition(function),
         ) from error
     finally:
         logging.disable(previous)
+
+
+def _function(func: Any) -> Any:
+    """The user's function behind `@autotune` and `@tilelang.jit`. Assumes: `JITImpl.func` is what it wraps or made."""
+    func = getattr(func, "jit_impl", func)
+    func = getattr(func, "func", func)
+    return getattr(func, "orig_func", func)
+
+
+def _definition(function: Any) -> Location | None:
+    """The line a function is defined at, its first decorator's when it has any."""
+    code = getattr(function, "__code__", None)
+    return Location(code.co_filename, code.co_firstlineno) if code is not None else None
 
 
 def user_location(error: BaseException) -> Location | None:

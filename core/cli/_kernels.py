@@ -6,6 +6,7 @@ import ast
 import importlib.util
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ def load_kernel(spec: str) -> Any:
     sys.modules[path.stem] = module
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        module_spec.loader.exec_module(module)
+        with redirect_stdout(sys.stderr):  # what the file prints must not end up inside --json
+            module_spec.loader.exec_module(module)
     except Exception as error:
         raise KernelError(
             f"{file} does not import: {type(error).__name__}: {error}", hint="run it with python"

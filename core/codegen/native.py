@@ -54,7 +54,11 @@ def lower(
         raise
     except Exception as error:
         raise translate(
-            error, fallback=UnsupportedOp, stage=f"lowering {program.name} for {chip.target}", location=program.location
+            error,
+            fallback=UnsupportedOp,
+            stage=f"lowering {program.name} for {chip.target}",
+            location=program.location,
+            view=program.view,
         ) from error
     threads = max(f.threads[0] * f.threads[1] * f.threads[2] for f in modules.functions)
     shared = [f.dynamic_shared_bytes for f in modules.functions]

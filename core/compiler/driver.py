@@ -124,20 +124,30 @@ class _Request:
 
 def _compile(request: _Request, target: Target) -> Kernel:
     from core.plugins import manager
+    from core.program.capacity import check
 
     backend = manager().backend(target.chip.vendor)
-    if not backend.implements("tilehal_lower", target.chip):
-        raise UnsupportedOp(
-            f"{target.chip.target} cannot be compiled for yet: {backend.distribution} {backend.version} describes its"
-            " chips and nothing else",
-            hint=f"`tilehal describe --target {target.chip.target}` works; `tilehal targets` lists what compiles",
-        )
+    compiles = backend.implements("tilehal_lower", target.chip)
     if isinstance(request.func, KernelFactory):
+        if not compiles:
+            raise _only_described(backend, target.chip)
         return _compile_factory(request, target, backend)
     traced = trace(request.func, request.args, request.kwargs)
     program = _program(traced, request.out_idx)
     _check_examples(program, request)
+    if not compiles:
+        # What is wrong with the kernel is the more useful answer: it stays wrong when the backend learns to compile.
+        check(program, target.chip)
+        raise _only_described(backend, target.chip)
     return _finish(request, target, backend, program, traced, {}, ())
+
+
+def _only_described(backend: Backend, chip: Chip) -> UnsupportedOp:
+    return UnsupportedOp(
+        f"{chip.target} cannot be compiled for yet: {backend.distribution} {backend.version} describes its"
+        " chips and nothing else",
+        hint=f"`tilehal describe --target {chip.target}` works; `tilehal targets` lists what compiles",
+    )
 
 
 def _compile_factory(request: _Request, target: Target, backend: Backend) -> Kernel:

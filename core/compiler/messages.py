@@ -2,35 +2,125 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core._tilelang import user_location
 from core.errors import KernelError, Location, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
 
+if TYPE_CHECKING:
+    from core.program.nodes import Stmt, View
+
 
 @dataclass(frozen=True, slots=True)
 class _Rule:
+    """A known text. `about` names the class of the nodes it is about, where lowering has lost the line."""
+
     pattern: re.Pattern[str]
     error: type[TileHALError]
     hint: str
+    about: str = ""
 
 
-def _rule(pattern: str, error: type[TileHALError], hint: str) -> _Rule:
-    return _Rule(re.compile(pattern, re.IGNORECASE | re.DOTALL), error, hint)
+def _rule(pattern: str, error: type[TileHALError], hint: str, about: str = "") -> _Rule:
+    return _Rule(re.compile(pattern, re.IGNORECASE | re.DOTALL), error, hint, about)
 
 
 #: Known texts, most specific first. The message of the raised error is always TileLang's own reason.
 _RULES = (
+    # What a trace says.
+    _rule(
+        r"Cannot find value for constexpr variable",
+        KernelError,
+        "give the T.const by name (N=1024), or give an example of the tensor whose shape has it",
+    ),
+    _rule(
+        r"multiple types of integer divisions",
+        UnsupportedOp,
+        "write // (rounds down) or T.truncdiv, or convert to a float type before dividing",
+    ),
+    _rule(
+        r"Literal value .*(exceeds|less than)|value .* exceeds (maximum|minimum)",
+        KernelError,
+        "the number does not fit the type: use one that does, or a wider type",
+    ),
+    _rule(
+        r"cannot be indexed with the|is \d+-dimensional",
+        ShapeMismatch,
+        "give one index for each dimension of the buffer",
+    ),
+    _rule(
+        r"T\.reshape/view shape check failed",
+        ShapeMismatch,
+        "both shapes must cover the same number of bits",
+    ),
+    _rule(
+        r"StructuralEqual check failed",
+        ShapeMismatch,
+        "whole buffers must have equal shapes: give a slice of the larger one",
+    ),
+    _rule(
+        r"as a 2D or higher-order tensor",
+        ShapeMismatch,
+        "T.gemm multiplies matrices: operands have two dimensions or more",
+    ),
+    _rule(
+        r"used outside its defining region|Immutable variable",
+        KernelError,
+        "a variable bound inside an if or a loop ends there: declare it before with T.alloc_var",
+    ),
+    _rule(
+        r"Cannot find where to insert PrimFunc",
+        KernelError,
+        "a kernel has no `return`: put the rest under an if, or use T.thread_return()",
+    ),
+    _rule(
+        r"bad operand type for|unsupported operand type",
+        UnsupportedOp,
+        "kernel values take T.abs, T.max, T.pow and the like, not Python's own; a slice needs both of its ends",
+    ),
+    _rule(
+        r"Invalid buffer scopes",
+        UnsupportedOp,
+        "copy the tile into a fragment (T.alloc_fragment) and reduce that",
+    ),
+    # What lowering says.
     _rule(
         r"no available layout found|layout infer\w* conflict|Get different layout",
         UnsupportedOp,
         "two operations want different thread layouts for one fragment: copy it through a shared buffer between them",
     ),
     _rule(
+        r"Fragment buffer access with non-zero index",
+        UnsupportedOp,
+        "a fragment is spread over threads: copy it to a shared buffer to read one element of it",
+    ),
+    _rule(
         r"No valid warp partition|warp partition|m_warp|n_warp",
         ResourceExceeded,
         "use fewer threads or a larger tile: each warp needs at least one matrix-instruction tile of its own",
+        about="Gemm",
+    ),
+    _rule(
+        r"[MNK] must be divisible by|block_[MNK] \(\d+\) must be a multiple|must be a multiple of micro_size",
+        UnsupportedOp,
+        "make this side of the tile a multiple of what the matrix instruction takes, and let copies fill the tail",
+        about="Gemm",
+    ),
+    _rule(
+        r"Unsupported gemm combination",
+        UnsupportedOp,
+        "T.gemm reads shared buffers or fragments: copy the operands into T.alloc_shared first",
+        about="Gemm",
+    ),
+    _rule(
+        r"data_bits % 8|multiple of bytes",
+        UnsupportedOp,
+        "use one of the types of docs/program.md: this one is no whole number of bytes",
     ),
     _rule(
         r"K shape check failed|gemm.*shape|shape.*(mismatch|not match|inconsistent)|must have the same shape"
@@ -39,9 +129,9 @@ _RULES = (
         "check the shapes of the operands on this line",
     ),
     _rule(
-        r"reduce.*(dim|axis|shape)|dim .*out of (range|bounds)|Invalid reduce (output )?shape",
+        r"reduce.*(dim|axis|shape)|dim\w* .*out of (range|bounds)|Invalid reduce (output )?shape",
         ShapeMismatch,
-        "the reduction dimension must exist in the source, and the destination must be the source without it",
+        "the dimension must exist in the source; the result of a reduction is the source without it",
     ),
     _rule(
         r"(index|slice|region|extent).*(out of (range|bounds)|exceed|beyond|larger than)|out of bounds",
@@ -66,7 +156,11 @@ _RULES = (
     ),
 )
 
-_NOISE = re.compile(r"^\s*(File \"|\[bt\]|Stack trace|\d+: |Traceback)|^\s*at /|InternalError:|^\s*\^+\s*$")
+_NOISE = re.compile(r"^\s*(File \"|\[bt\]|Stack trace|\d+: |Traceback|-->|\d* *\|)|^\s*at /|InternalError:|^\s*\^+\s*$")
+#: Where TileLang's diagnostics quote the source: ` --> file.py:12:1`.
+_QUOTED = re.compile(r"-->\s*(?P<file>[^\n:]+):(?P<line>\d+)(?::\d+)?")
+#: A tile size as TileLang's GEMM checks spell it.
+_TILE_SIZE = re.compile(r"(?:block_)?(?P<side>[MNK])(?:\s*=\s*| \(| must be divisible by \d+, but got )(?P<size>\d+)")
 
 
 def reason_of(error: BaseException) -> str:
@@ -85,15 +179,66 @@ def translate(
     fallback: type[TileHALError],
     stage: str,
     location: Location | None = None,
+    view: View | None = None,
 ) -> TileHALError:
-    """A typed error for `error`, which happened while `stage`; the caller raises it `from error`."""
+    """A typed error for `error`, which happened while `stage`; the caller raises it `from error`.
+
+    Args:
+        fallback: the type of an error whose text is not known.
+        location: the kernel's own line, for what cannot be placed better.
+        view: the kernel's statements; lowering forgets lines, and a text that is about one statement is placed by it.
+    """
     reason = reason_of(error)
-    where = user_location(error) or location
     text = str(error)
-    for rule in _RULES:
-        if rule.pattern.search(text):
-            return rule.error(f"{stage}: {reason}", hint=rule.hint, location=where, details={"stage": stage})
-    hint = "set TILEHAL_TRACEBACK=1 (or read __cause__) for the compiler's own message"
+    rule = next((rule for rule in _RULES if rule.pattern.search(text)), None)
+    where = user_location(error) or _quoted(text) or _placed(text, rule, view) or location
+    details = {"stage": stage}
+    if rule is not None:
+        return rule.error(f"{stage}: {reason}", hint=rule.hint, location=where, details=details)
+    hint = _spelling(error) or "set TILEHAL_TRACEBACK=1 (or read __cause__) for the compiler's own message"
     if fallback is KernelError and isinstance(error, TypeError):
         hint = "check the arguments given to the kernel factory"
-    return fallback(f"{stage}: {type(error).__name__}: {reason}", hint=hint, location=where, details={"stage": stage})
+    return fallback(f"{stage}: {type(error).__name__}: {reason}", hint=hint, location=where, details=details)
+
+
+def _spelling(error: BaseException) -> str:
+    """What a wrong name may have meant; empty when the error is about no name."""
+    if isinstance(error, NameError):
+        return f"define {error.name} before the kernel, or pass it to the kernel's factory"
+    if not isinstance(error, AttributeError) or error.name is None:
+        return ""
+    near = difflib.get_close_matches(error.name, dir(error.obj), 3)
+    return f"did you mean {' or '.join(near)}?" if near else f"check the spelling of {error.name}"
+
+
+def _quoted(text: str) -> Location | None:
+    """The source line that a diagnostic of TileLang's quotes."""
+    found = _QUOTED.search(text)
+    if found is None or not Path(found["file"].strip()).is_file():
+        return None
+    return Location(found["file"].strip(), int(found["line"]))
+
+
+def _placed(text: str, rule: _Rule | None, view: View | None) -> Location | None:
+    """The line of the statement a text is about: the only one of its class, by its tile sizes, or by its buffers."""
+    if view is None or rule is None:
+        return None
+    candidates = list(_about(text, rule, view))
+    lines = {stmt.location for stmt in candidates if stmt.location is not None}
+    return lines.pop() if len(lines) == 1 else None
+
+
+def _about(text: str, rule: _Rule, view: View) -> Iterator[Stmt]:
+    from core.program.effects import statement_effects
+    from core.program.walk import children, statements
+
+    sizes = [(found["side"].lower(), int(found["size"])) for found in _TILE_SIZE.finditer(text)]
+    buffers = re.search(r"between (\w+) and (\w+)", text)
+    for stmt in statements(view):
+        if rule.about:
+            if type(stmt).__name__ == rule.about and all(getattr(stmt, side, size) == size for side, size in sizes):
+                yield stmt
+        elif buffers and not children(stmt):
+            reads, writes = statement_effects(stmt)
+            if set(buffers.groups()) <= {buffer.name for buffer in (*reads, *writes)}:
+                yield stmt

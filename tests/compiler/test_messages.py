@@ -1,0 +1,132 @@
+"""What TileLang and TVM say about a faulty kernel arrives as a typed error with the user's line and what to do.
+
+The texts are provoked, not quoted: each case traces or lowers a real kernel of `faulty_kernels`.
+"""
+
+from __future__ import annotations
+
+import linecache
+
+import pytest
+
+import core
+from core.compiler.messages import reason_of, translate
+from core.errors import KernelError, Location, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
+from tests.compiler import faulty_kernels
+
+#: kernel, type, what the message keeps of TileLang's reason, what the hint says to do.
+FAULTS = (
+    ("gemm_wrong_k", ShapeMismatch, "K_A = 64, K_B = 32", "check the shapes"),
+    ("gemm_wrong_m", ShapeMismatch, "M_A = 64, M_C = 128", "check the shapes"),
+    ("gemm_rank_one", ShapeMismatch, "2D or higher-order", "two dimensions"),
+    ("gemm_dtypes_differ", ShapeMismatch, "float16 and bfloat16", "same type"),
+    ("gemm_tiny", UnsupportedOp, "M must be divisible by 16, but got 8", "multiple"),
+    ("gemm_m_odd", UnsupportedOp, "M must be divisible by 16, but got 50", "multiple"),
+    ("gemm_k_odd", UnsupportedOp, "block_K (24)", "multiple"),
+    ("gemm_global", UnsupportedOp, "A: global, B: global", "T.alloc_shared"),
+    ("two_gemms_one_too_small", UnsupportedOp, "but got 24", "multiple"),
+    ("no_warp_partition", ResourceExceeded, "M=16, N=16 cannot be evenly covered by 16 warps", "fewer threads"),
+    ("copy_unequal", ShapeMismatch, "extents 64 and 32 are unequal", "both sides"),
+    ("copy_whole_unequal", ShapeMismatch, "(128, 32)", "slice of the larger"),
+    ("reduce_bad_dim", ShapeMismatch, "dim is 2", "must exist in the source"),
+    ("reduce_bad_shape", ShapeMismatch, "output shape is [128]", "the source without it"),
+    ("cumsum_bad_dim", ShapeMismatch, "Dimension 2 is out of bounds", "must exist in the source"),
+    ("shared_in_global_reduce", UnsupportedOp, "global and global", "T.alloc_fragment"),
+    ("unsupported_dtype", UnsupportedOp, "multiple of bytes", "types of docs/program.md"),
+    ("transposed_fragment", UnsupportedOp, "Layout infer conflict between a and b", "shared buffer"),
+    ("unknown_op", KernelError, "no attribute 'copyy'", "did you mean copy"),
+    ("unknown_name", KernelError, "'not_defined' is not defined", "define not_defined before"),
+    ("thread_overflow", ResourceExceeded, "2048 threads per block", "1024"),
+    ("negative_threads", ResourceExceeded, "got -1", "thread count"),
+    ("python_abs", UnsupportedOp, "abs()", "T.abs"),
+    ("int_division", UnsupportedOp, "integer divisions", "T.truncdiv"),
+    ("wrong_rank_index", ShapeMismatch, "Buffer A is 2-dimensional", "one index for each dimension"),
+    ("literal_overflow", KernelError, "300 exceeds maximum of uint8", "does not fit the type"),
+    ("reshape_size", ShapeMismatch, "reshape/view", "same number of bits"),
+    ("slice_whole", UnsupportedOp, "NoneType", "both of its ends"),
+    ("variable_of_branch", KernelError, "used outside its defining region", "T.alloc_var"),
+)
+
+
+def refused(kernel: str) -> TileHALError:
+    with pytest.raises(TileHALError) as caught:
+        core.compile(getattr(faulty_kernels, kernel), target="cuda:h200", build=False)
+    return caught.value
+
+
+def line_of(error: TileHALError) -> str:
+    assert error.location is not None
+    return linecache.getline(error.location.file, error.location.line)
+
+
+@pytest.mark.parametrize(("kernel", "error", "reason", "hint"), FAULTS, ids=[fault[0] for fault in FAULTS])
+def test_a_fault_has_its_type_line_and_hint(kernel, error, reason, hint):
+    found = refused(kernel)
+    assert type(found) is error
+    assert reason in found.message
+    assert hint in found.hint
+    assert line_of(found).rstrip().endswith("# fault")
+
+
+def test_a_single_element_of_a_fragment_is_placed_at_the_fragment():
+    """TileLang's diagnostic quotes the declaration, not the read."""
+    found = refused("fragment_constant_index")
+    assert type(found) is UnsupportedOp
+    assert "non-zero index [5]" in found.message
+    assert "-->" not in found.message
+    assert "a = T.alloc_fragment" in line_of(found)
+    assert "shared buffer" in found.hint
+
+
+def test_a_return_inside_a_kernel_is_placed_at_the_kernel():
+    found = refused("return_in_kernel")
+    assert type(found) is KernelError
+    assert "T.thread_return()" in found.hint
+    assert "@T.prim_func" in line_of(found)
+
+
+def test_a_constant_without_a_value_names_the_kernel():
+    found = refused("missing_const")
+    assert type(found) is KernelError
+    assert found.message.startswith("tracing missing_const")
+    assert "`N`" in found.message
+    assert "N=1024" in found.hint
+    assert "@tilelang.jit" in line_of(found)
+
+
+@pytest.mark.parametrize("kernel", ["gemm_wrong_k", "python_abs", "gemm_tiny", "variable_of_branch"])
+def test_nothing_is_printed(kernel, capfd):
+    """TileLang's dump of the rewritten source stays out of the user's terminal."""
+    refused(kernel)
+    printed = capfd.readouterr()
+    assert (printed.out, printed.err) == ("", "")
+
+
+def test_the_cause_is_kept():
+    assert isinstance(refused("python_abs").__cause__, TypeError)
+
+
+def test_an_unknown_text_keeps_its_reason_and_says_where_to_read_on():
+    found = translate(RuntimeError("the moon is full"), fallback=UnsupportedOp, stage="lowering main")
+    assert type(found) is UnsupportedOp
+    assert found.message == "lowering main: RuntimeError: the moon is full"
+    assert "__cause__" in found.hint
+
+
+def test_a_text_that_cannot_be_placed_is_about_the_kernel():
+    kernel = Location("/kernels.py", 3)
+    found = translate(RuntimeError("no available layout found"), fallback=UnsupportedOp, stage="s", location=kernel)
+    assert found.location == kernel
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("Check failed: (a == b) is false: sizes differ", "sizes differ"),
+        ("no layout\n  --> k.py:3:1\n   |\n 3 |     x = 1\n   | ^", "no layout"),
+        ('Traceback (most recent call last):\n  File "a.py", line 1\nwrong', "wrong"),
+        ("", "ValueError"),
+    ],
+)
+def test_the_reason_is_the_sentence_without_the_dump(text, reason):
+    assert reason_of(ValueError(text)) == reason

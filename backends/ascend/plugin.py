@@ -1,4 +1,4 @@
-"""Hooks of the Ascend backend. For now it describes, detects and diagnoses; it does not compile."""
+"""Hooks of the Ascend backend: tile-level MLIR, compiled by Huawei's own compiler."""
 
 from __future__ import annotations
 
@@ -10,15 +10,24 @@ from backends.ascend.detect import tilehal_detect
 from core.plugins import hookimpl
 
 if TYPE_CHECKING:
+    from core.compiler import CompileOptions, LoweredKernel
     from core.hardware import Chip
     from core.plugins import Finding
+    from core.program import Program
 
-__all__ = ["tilehal_chips", "tilehal_detect", "tilehal_diagnose"]
+__all__ = ["tilehal_chips", "tilehal_detect"]
+
+
+@hookimpl
+def tilehal_lower(chip: Chip, program: Program, options: CompileOptions) -> LoweredKernel:
+    from backends.ascend.lowering import lower
+
+    return lower(chip, program, options)
 
 
 @hookimpl
 def tilehal_diagnose(chip: Chip) -> Sequence[Finding]:
-    """What is missing on this machine, and in this package."""
+    """What is missing on this machine."""
     from backends.ascend.diagnose import diagnose
 
     return diagnose(chip)

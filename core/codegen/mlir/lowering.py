@@ -1,0 +1,115 @@
+"""`lower`: a program to a `LoweredKernel` of tile-level MLIR modules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from core.codegen.mlir.dialect import TileDialect
+from core.codegen.mlir.module import TileModule, lower_launch
+from core.compiler.artifacts import LoweredKernel
+from core.errors import UnsupportedOp
+from core.program.expressions import to_python
+from core.program.nodes import Assert, Expr, If, Let, Stmt
+from core.runtime.signature import TensorArgument
+
+if TYPE_CHECKING:
+    from core.hardware import Chip
+    from core.program import Program
+
+#: Stands between the modules of a program with several launches, as MLIR's tools split their input.
+SEPARATOR = "// -----\n"
+
+
+def lower(
+    program: Program, chip: Chip, dialect: TileDialect, *, looped: bool | None = None, name_limit: int = 49
+) -> tuple[LoweredKernel, tuple[TileModule, ...]]:
+    """Lowers a program, one module per launch.
+
+    The metadata of the kernel has, for build, launch and simulation:
+
+    * `launches`: per launch `entry`, `arguments` (each `role`, `name`, `type`, in the function's order), `grid` (Python
+      expressions over symbols and scalars), `looped`, `matmuls`, `atomics`, `asserts`;
+    * `files`: the user's files by the short names in the module's locations;
+    * `strip`: regular expressions for what only the vendor's compiler understands.
+
+    Args:
+        program: the kernel.
+        chip: the chip it is for.
+        dialect: the vendor's conventions.
+        looped: see :func:`core.codegen.mlir.module.lower_launch`.
+        name_limit: longest function name.
+
+    Returns:
+        The kernel and its modules.
+
+    Raises:
+        UnsupportedOp: what has no form on tiles, with the user's line.
+    """
+    view = program.view
+    host = _host_asserts(view.body)
+    launches = view.launches
+    modules = []
+    for number, launch in enumerate(launches):
+        suffix = f"_{number}" if len(launches) > 1 else ""
+        entry = f"{re.sub(r'[^0-9A-Za-z_]', '_', view.name)[: name_limit - len(suffix)]}{suffix}"
+        modules.append(lower_launch(view, launch, entry, dialect, looped=looped))
+    files: dict[str, str] = {}
+    for module in modules:
+        files |= module.files
+    grids = [tuple(_text(extent) for extent in module.grid) for module in modules]
+    lowered = LoweredKernel(
+        target=chip.target,
+        route="tile-mlir",
+        language="mlir",
+        source=SEPARATOR.join(module.text for module in modules),
+        entry_points=tuple(module.entry for module in modules),
+        signature=program.signature,
+        grid=tuple(grids),
+        block=tuple((1, 1, 1) for _ in modules),
+        rewrites=tuple(dict.fromkeys(line for module in modules for line in module.facts.rewrites)),
+        metadata={
+            "launches": [_launch_record(module, grid) for module, grid in zip(modules, grids, strict=True)],
+            "asserts": host,
+            "files": files,
+            "strip": list(dialect.vendor_attributes),
+            "tensors": [a.name for a in program.signature.arguments if isinstance(a, TensorArgument)],
+        },
+    )
+    return lowered, tuple(modules)
+
+
+def _launch_record(module: TileModule, grid: Sequence[str]) -> dict[str, Any]:
+    return {
+        "entry": module.entry,
+        "arguments": [{"role": a.role, "name": a.name, "type": str(a.type)} for a in module.arguments],
+        "grid": list(grid),
+        "looped": module.looped,
+        "matmuls": module.facts.matmuls,
+        "atomics": module.facts.atomics,
+    }
+
+
+def _text(expr: Expr) -> str:
+    try:
+        return to_python(expr)
+    except ValueError as error:
+        raise UnsupportedOp(f"the grid is not an integer expression over sizes: {error}") from error
+
+
+def _host_asserts(body: tuple[Stmt, ...]) -> list[str]:
+    """Messages of the host's assertions; a launch under a host condition is refused."""
+    messages = []
+    for stmt in body:
+        if isinstance(stmt, If):
+            raise UnsupportedOp(
+                "a launch under a condition of the host",
+                hint="launch always and test inside the kernel",
+                location=stmt.location,
+            )
+        if isinstance(stmt, Let):
+            continue
+        if isinstance(stmt, Assert):
+            messages.append(stmt.message)
+    return messages

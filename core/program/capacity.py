@@ -277,12 +277,21 @@ def _grid_violations(launch: LaunchFootprint, chip: Chip) -> Iterator[TileHALErr
 def _matrix_product_violations(launch: LaunchFootprint, chip: Chip) -> Iterator[TileHALError]:
     """A product of operand types the chip has matrix instructions for must accumulate in a type they offer.
 
-    Operand types without any instruction are left to the backend: it may have another way (plain multiply-adds).
+    Other operand types are left to the backend, which may have another way (plain multiply-adds). Not so 8-bit floats:
+    a chip that multiplies them has an instruction for it, and TileLang's code for one that has none does not compile.
     """
     for stmt in walk.statements(launch.launch.body):
         if not isinstance(stmt, Gemm):
             continue
         a, b, c = stmt.a.buffer.dtype, stmt.b.buffer.dtype, stmt.c.buffer.dtype
+        operands = {i.a_dtype for i in chip.matrix_instructions}
+        if operands and a.startswith("float8") and a not in operands:
+            yield UnsupportedOp(
+                f"T.gemm of {a}: {chip.target} has no matrix instruction for it",
+                hint="convert the tiles to float16 before multiplying, or choose a chip with 8-bit floats",
+                location=stmt.location,
+                details={"a": a, "b": b, "accumulator": c, "offered": []},
+            )
         offered = {i.accumulator_dtype for i in chip.matrix_instructions if (i.a_dtype, i.b_dtype) == (a, b)}
         if offered and c not in offered:
             yield UnsupportedOp(

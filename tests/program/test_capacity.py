@@ -63,12 +63,12 @@ def tile(rows, columns, dtype="float32", threads=128, blocks=1):
     return main
 
 
-def product(block, stages, accumulator="float32", block_K=64, threads=128):
+def product(block, stages, accumulator="float32", block_K=64, threads=128, dtype="float16"):
     @T.prim_func
-    def main(A: T.Tensor((1024, 1024), "float16"), B: T.Tensor((1024, 1024), "float16")):
+    def main(A: T.Tensor((1024, 1024), dtype), B: T.Tensor((1024, 1024), dtype)):
         with T.Kernel(1024 // block, 1024 // block, threads=threads) as (bx, by):
-            a = T.alloc_shared((block, block_K), "float16")
-            b = T.alloc_shared((block_K, block), "float16")
+            a = T.alloc_shared((block, block_K), dtype)
+            b = T.alloc_shared((block_K, block), dtype)
             c = T.alloc_fragment((block, block), accumulator)
             T.clear(c)
             for k in T.Pipelined(1024 // block_K, num_stages=stages):
@@ -171,6 +171,15 @@ def test_accumulators_the_matrix_unit_does_not_have():
     assert "float16 and float16 into float16" in error.message
     assert "float32" in error.hint
     check(Program(product(64, 1)), WIDE)
+
+
+def test_8_bit_floats_on_a_chip_without_instructions_for_them():
+    error = refused(product(64, 1, dtype="float8_e4m3fn"), WIDE, UnsupportedOp)
+    assert "cuda:wide has no matrix instruction for it" in error.message
+
+
+def test_other_operand_types_are_the_backends_business():
+    check(Program(product(64, 1, dtype="float32")), WIDE)
 
 
 def test_a_chip_that_describes_nothing_refuses_nothing():

@@ -145,6 +145,10 @@ class Expressions:
         return " + ".join(terms).replace("+ -", "- ")
 
     def _term(self, index: Expr, stride: Expr, wide: bool) -> str:
+        if isinstance(index, Binary) and index.op is BinaryOp.MUL:
+            factor = index.b
+            if isinstance(factor, Const) and isinstance(stride, Const):  # a tile's start times a stride: one literal
+                index, stride = index.a, Const(stride.dtype, int(factor.value) * int(stride.value))
         if isinstance(stride, Const) and stride.value == 1:
             return self._render(index, _ADD, index=True)
         step = self._render(stride, _MUL + 1, index=True)

@@ -148,7 +148,8 @@ class LaunchWriter:
     @property
     def tensors(self) -> list[Buffer]:
         """Buffers in memory that outlives a block: parameters, workspaces and views of them."""
-        return [buffer for buffer in self.usage.buffers if buffer.scope is Scope.GLOBAL]
+        found = [buffer for buffer in self.usage.buffers if buffer.scope is Scope.GLOBAL]
+        return sorted(found, key=lambda b: len(self._arguments) if b.parameter is None else b.parameter)
 
     @property
     def tiles(self) -> list[Buffer]:
@@ -162,7 +163,7 @@ class LaunchWriter:
     @property
     def parameters(self) -> list[Buffer]:
         """The tensors the launch function takes: one per storage, the kernel's own parameter where it has one."""
-        return [group[0] for group in self._tensor_groups() if id(group[0]) in self._arguments]
+        return [buffer for buffer in self.tensors if id(buffer) in self._arguments]
 
     def _tensor_groups(self) -> list[list[Buffer]]:
         """Tensors by storage, the parameter itself first."""
@@ -197,7 +198,8 @@ class LaunchWriter:
         where = f" ({short(launch.location)})" if launch.location else ""
         self.out.line(f"// One block of the launch{where}.")
         if self.tiles:
-            self.out.line("// " + "; ".join(self._tile_note(buffer) for buffer in self.tiles))
+            for buffer in self.tiles:
+                self.out.line(f"//   {self._tile_note(buffer)}")
         self.out.line(f"static void {self.block_name}({', '.join(parameters)}) {{")
         with self.out.indented():
             for buffer in self.usage.buffers:
@@ -215,7 +217,7 @@ class LaunchWriter:
 
     def _tile_note(self, buffer: Buffer) -> str:
         shape = " x ".join(self.expressions.index(extent) for extent in buffer.shape)
-        return f"{self.names.of(buffer)} {buffer.scope.value} {buffer.dtype} {shape}"
+        return f"{self.names.of(buffer)}: {buffer.scope.value} {buffer.dtype} {shape}"
 
     # ------------------------------------------------------------------------------------------------ the grid
 
@@ -232,8 +234,9 @@ class LaunchWriter:
             for axis, (_, extent) in zip("xyz", launch.grid, strict=False):
                 self.out.line(f"const int64_t grid_{axis} = {self.expressions.index(extent)};")
                 axes.append(f"grid_{axis}")
-            for axis in axes:
-                self.out.line(f"if ({axis} <= 0) return;")
+            for axis, (_, extent) in zip(axes, launch.grid, strict=True):
+                if not isinstance(extent, Const):
+                    self.out.line(f"if ({axis} <= 0) return;")
             offsets = self._write_layout()
             total = " * ".join(axes) or "1"
             head = f"tile::for_each_block({total}, scratch_bytes, status, [&](int64_t block, char* scratch) {{"

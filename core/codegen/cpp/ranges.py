@@ -93,37 +93,49 @@ class Ranges:
 
     def is_nonnegative(self, expr: Expr) -> bool:
         """Whether the value is known to be >= 0, as long as nothing overflows."""
-        if isinstance(expr, Const):
-            return expr.value >= 0
+        lower = self.lower_bound(expr)
+        return lower is not None and lower >= 0
+
+    def lower_bound(self, expr: Expr) -> int | None:
+        """A value that `expr` is at least, as long as nothing overflows; None when none is known."""
+        bounds = self.bounds(expr)
+        if bounds is not None:
+            return bounds[0]
         if isinstance(expr, Var):
-            return (
-                expr.kind in _NONNEGATIVE
-                or id(expr) in self._nonnegative
-                or self._bounds.get(id(expr), (-1, 0))[0] >= 0
-                or expr.dtype.startswith("uint")
-            )
+            known = expr.kind in _NONNEGATIVE or id(expr) in self._nonnegative or expr.dtype.startswith("uint")
+            return 0 if known else None
         if isinstance(expr, Cast):
-            return is_integer(expr.a.dtype) and is_integer(expr.dtype) and self.is_nonnegative(expr.a)
-        if isinstance(expr, Binary):
-            a, b = expr.a, expr.b
-            match expr.op:
-                case BinaryOp.ADD | BinaryOp.MUL | BinaryOp.FLOOR_DIV | BinaryOp.DIV | BinaryOp.MIN:
-                    if self.is_nonnegative(a) and self.is_nonnegative(b):
-                        return True
-                case BinaryOp.SHIFT_RIGHT | BinaryOp.MOD:
-                    if self.is_nonnegative(a):
-                        return True
-                case BinaryOp.MAX | BinaryOp.BIT_AND:
-                    if self.is_nonnegative(a) or self.is_nonnegative(b):
-                        return True
-                case BinaryOp.FLOOR_MOD:
-                    if self.is_nonnegative(b):
-                        return True
-            bounds = self.bounds(expr)
-            return bounds is not None and bounds[0] >= 0
+            return self.lower_bound(expr.a) if is_integer(expr.a.dtype) and is_integer(expr.dtype) else None
         if isinstance(expr, Choose):
-            return self.is_nonnegative(expr.a) and self.is_nonnegative(expr.b)
-        return isinstance(expr, Load) and expr.dtype.startswith("uint")
+            a, b = self.lower_bound(expr.a), self.lower_bound(expr.b)
+            return None if a is None or b is None else min(a, b)
+        if isinstance(expr, Binary):
+            return self._lower_bound_of_binary(expr)
+        return 0 if isinstance(expr, Load) and expr.dtype.startswith("uint") else None
+
+    def _lower_bound_of_binary(self, expr: Binary) -> int | None:
+        a, b = self.lower_bound(expr.a), self.lower_bound(expr.b)
+        match expr.op:
+            case BinaryOp.ADD:
+                return None if a is None or b is None else a + b
+            case BinaryOp.SUB:
+                subtracted = self.bounds(expr.b)
+                return None if a is None or subtracted is None else a - subtracted[1]
+            case BinaryOp.MIN:
+                return None if a is None or b is None else min(a, b)
+            case BinaryOp.MAX:
+                return max((bound for bound in (a, b) if bound is not None), default=None)
+            case BinaryOp.MUL if a is not None and b is not None and min(a, b) >= 0:
+                return a * b
+            case BinaryOp.FLOOR_DIV | BinaryOp.DIV | BinaryOp.SHIFT_RIGHT if a is not None and b is not None:
+                return 0 if min(a, b) >= 0 else None
+            case BinaryOp.MOD if a is not None and a >= 0:
+                return 0
+            case BinaryOp.FLOOR_MOD if b is not None and b > 0:
+                return 0
+            case BinaryOp.BIT_AND if max((x for x in (a, b) if x is not None), default=-1) >= 0:
+                return 0
+        return None
 
     def bounds(self, expr: Expr) -> Bounds | None:
         """Least and greatest exact value, or None when unknown."""

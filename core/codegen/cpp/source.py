@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,7 +77,7 @@ class _SourceWriter:
         self._write_entry(host)
         body = self.out.text()
         dtypes = self._dtypes()
-        used = [name for name in PREAMBLE_TYPES if any(cpp_type(dtype).element == name for dtype in dtypes)]
+        used = [name for name in PREAMBLE_TYPES if re.search(rf"\b{name}\b", body)]
         head = preamble(body, narrow_floats=any(map(is_narrow_float, dtypes)))
         using = "".join(f"using tile::{name};\n" for name in used)
         first = title.count("\n") + head.count("\n") + 6

@@ -70,22 +70,40 @@ def short(location: Location) -> str:
     return f"{PurePath(location.file).name}:{location.line}"
 
 
+#: Where a line may be broken, and whether behind the mark (a comma) or before it (an operator).
+_BREAKS = (("= ", True), (", ", True), (" ? ", False), (" : ", False), (" || ", False), (" && ", False), (" + ", False))
+_SHORTEST = 40
+
+
 def _wrapped(indent: str, text: str) -> list[str]:
     lines: list[str] = []
-    room = _WIDTH - len(indent)
-    while len(text) > room and not text.startswith("//"):
-        cut = max(text.rfind(mark, 40, room) + len(mark) - 1 for mark in (", ", " || ", " && "))
-        if cut < 40:
-            cut = max(text.rfind(mark, 40, room) for mark in (" + ", " ? ", " : "))
-        if cut < 40 or text[:cut].count('"') % 2:
+    while len(indent) + len(text) > _WIDTH and not text.startswith("//"):
+        cut = _break_position(text, _WIDTH - len(indent))
+        if cut is None:
             break
         lines.append(indent + text[:cut].rstrip())
         text = text[cut:].lstrip()
         if len(lines) == 1:
             indent += "        "
-            room -= 8
     lines.append(indent + text)
     return lines
+
+
+def _break_position(text: str, room: int) -> int | None:
+    """The last place to break in the first `room` characters, among those inside the fewest brackets."""
+    depth, in_string = 0, False
+    best: tuple[int, int] | None = None
+    for position, char in enumerate(text[:room]):
+        if char == '"' and text[position - 1] != "\\":
+            in_string = not in_string
+        if in_string:
+            continue
+        depth += (char in "([{") - (char in ")]}")
+        for mark, behind in _BREAKS:
+            cut = position + len(mark) - 1 if behind else position
+            if text.startswith(mark, position) and _SHORTEST <= cut < room and (best is None or depth <= best[0]):
+                best = (depth, cut)
+    return None if best is None else best[1]
 
 
 def string_literal(text: str) -> str:

@@ -37,7 +37,7 @@ imports: venv
 	$(BIN)/lint-imports --no-logo
 
 docs: venv  ## build the documentation into build/docs; a warning is an error
-	$(BIN)/mkdocs build --strict --quiet --site-dir build/docs
+	$(BIN)/mkdocs build --strict --site-dir build/docs
 
 pytest: venv
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)

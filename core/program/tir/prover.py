@@ -149,7 +149,10 @@ class Prover:
         full_key = (self._scope, *key)
         answer = self._known.get(full_key)
         if answer is None:
-            answer = bool(self._analyzer.can_prove(condition, self._symbolic))
+            try:
+                answer = bool(self._analyzer.can_prove(condition, self._symbolic))
+            except self._tvm.error.InternalError:
+                answer = False  # a form the analyser trips over is not proved; the guard stays
             self._known[full_key] = answer
         return answer
 

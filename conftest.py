@@ -1,4 +1,4 @@
-"""What all tests share, `tests/` and every backend's own: the `gpu` marker, a cache of their own, hypothesis settings."""
+"""What all tests share, `tests/` and every backend's own: the `gpu` marker, a cache, hypothesis settings."""
 
 from __future__ import annotations
 

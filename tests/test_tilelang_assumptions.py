@@ -93,7 +93,7 @@ def test_include_folders_exist() -> None:
 
 def test_a_lazy_jit_object_gives_its_prim_func_and_outputs_without_compiling() -> None:
     @tilelang.jit(out_idx=[1], pass_configs={"tl.disable_tma_lower": True})
-    def copy(N: int):  # noqa: ANN202 - TileLang reads the annotations
+    def copy(N: int):
         @T.prim_func
         def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
             with T.Kernel(1, threads=128):

@@ -1,4 +1,4 @@
-"""TileHAL inside TileLang: `tilelang.compile` and `@tilelang.jit` reach its targets; TileLang's own stay as they are."""
+"""TileHAL inside TileLang: its targets work in `tilelang.compile` and `@tilelang.jit`; TileLang's own stay theirs."""
 
 import os
 import subprocess

@@ -27,7 +27,7 @@ def test_the_five_minute_example_runs_and_is_right(tmp_path: Path) -> None:
     # fp16 rounding of sums of 512 products, each of order one: the largest are near 100, where an fp16 step is 1/16.
     assert 0 < float(difference.group(1)) <= 0.0625
     assert "'block_M': 128" in finished.stdout
-    assert "tilelang-native" in finished.stdout
+    assert "uses TMA: True and warpgroup products: True" in finished.stdout
 
 
 def test_every_linked_file_exists() -> None:

@@ -56,7 +56,7 @@ def _chip_report(program: Program, view: View | None, refusal: TileHALError | No
         found.append(Remark(refusal.code, Status.REFUSED, refusal.message, refusal.hint, refusal.location))
     memories: tuple[MemoryVerdict, ...] = ()
     if view is not None:
-        found += remarks(view, chip)
+        found += remarks(view, chip, refusal.location if refusal is not None else None)
         memories = tuple(_memories(view, chip))
     lines = _lines(view, found, (view.location if view else None) or program.location)
     return ChipReport(chip.target, chip.title, _cannot_compile(chip), lines, memories)

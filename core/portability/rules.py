@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from core.codegen.cpp.types import cpp_type
 from core.codegen.tir import Remedy, differences
 from core.compiler.artifacts import CompileOptions
-from core.errors import UnsupportedOp
+from core.errors import Location, UnsupportedOp
 from core.portability.lints import wave_width
 from core.portability.model import Remark, Status
 from core.program import walk
@@ -40,20 +40,31 @@ def runs_threads(chip: Chip) -> bool:
     return chip.codegen.get("tvm_kind") in _THREAD_KINDS or chip.limits.threads_per_block is not None
 
 
-def remarks(view: View, chip: Chip) -> Iterator[Remark]:
-    """Everything there is to say about a view on a chip."""
+def remarks(view: View, chip: Chip, refused_at: Location | None = None) -> Iterator[Remark]:
+    """Everything there is to say about a view on a chip.
+
+    Args:
+        refused_at: a line that no target can take: what lowering it would do is of no interest.
+    """
+    refused = {refused_at} - {None}
     for error in violations(footprint(view), chip):
+        if isinstance(error, UnsupportedOp):
+            refused.add(error.location)
         yield Remark(error.code, Status.REFUSED, error.message, error.hint, error.location)
     yield from _unserved_scopes(view, chip)
     if chip.codegen.get("tvm_kind") in _CPP_KINDS:
         yield from _types_without_cpp(view)
     if runs_threads(chip):
         for one in differences(view, chip, CompileOptions()):
+            if one.stmt.location in refused:
+                continue
             yield Remark(one.rule.value, _STATUS_OF[one.remedy], one.message, one.hint, one.stmt.location)
         yield from wave_width(view, chip)
     for launch in view.launches:
         for stmt in walk.statements(launch.body):
             yield from _statement(stmt, chip)
+            if isinstance(stmt, Gemm) and stmt.location not in refused:
+                yield from _product(stmt, chip)
 
 
 def _statement(stmt: Stmt, chip: Chip) -> Iterator[Remark]:
@@ -68,8 +79,6 @@ def _statement(stmt: Stmt, chip: Chip) -> Iterator[Remark]:
         )
     for operation in _opaque(stmt):
         yield _opaque_remark(operation, stmt, chip, threads=threads)
-    if isinstance(stmt, Gemm) and (not threads or not chip.matrix_instructions):
-        yield from _product(stmt, chip)
     pipelined = isinstance(stmt, For) and stmt.kind is LoopKind.PIPELINED and stmt.num_stages > 1
     if pipelined and threads and "async_copy" not in chip.features:
         yield Remark(
@@ -106,6 +115,8 @@ def _opaque_remark(operation: str, stmt: Stmt, chip: Chip, *, threads: bool) -> 
 
 def _product(stmt: Gemm, chip: Chip) -> Iterator[Remark]:
     """Products on a chip that is not lowered through TileLang's pipeline, or that has no matrix instructions at all."""
+    if runs_threads(chip) and chip.matrix_instructions:
+        return  # one of `differences`
     a, b = stmt.a.buffer.dtype, stmt.b.buffer.dtype
     if any((i.a_dtype, i.b_dtype) == (a, b) for i in chip.matrix_instructions):
         return

@@ -1,0 +1,107 @@
+"""`tilehal portability`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from core.cli.main import run
+
+SOURCE = """
+import tilelang.language as T
+
+print("printed by the kernel's file")
+
+
+def product(dtype: str, stages: int = 2):
+    @T.prim_func
+    def main(A: T.Tensor((64, 256), dtype), B: T.Tensor((256, 64), dtype), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 32), dtype)
+            b = T.alloc_shared((32, 64), dtype)
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(8, num_stages=stages):
+                T.copy(A[0, k * 32], a)
+                T.copy(B[k * 32, 0], b)
+                T.gemm(a, b, c)
+            T.copy(c, C)
+    return main
+"""
+
+
+@pytest.fixture
+def kernel(tmp_path):
+    file = tmp_path / "products.py"
+    file.write_text(SOURCE)
+    return f"{file}:product"
+
+
+def test_a_column_per_chip_and_a_row_per_line_in_100_columns(kernel, capsys):
+    targets = "cpu,cuda:a100,cuda:h200,metax:c500,ascend:910b3"
+    assert run(["portability", kernel, "--param", "dtype=float32", "--targets", targets]) == 0
+    out = capsys.readouterr().out
+    assert max(len(line) for line in out.splitlines()) <= 100
+    rows = [line.split() for line in out.splitlines()]
+    [first, second] = [row for row in rows if "T.gemm(a," in row]
+    assert [word for word in first if word in ("native", "emulated")] == ["emulated", "emulated", "emulated", "native"]
+    assert [word for word in second if word in ("native", "emulated")] == ["emulated"]
+    assert ["cuda:h200", "shared", "32,768", "232,448", "fits"] in rows
+
+
+def test_a_refusal_is_explained_and_is_exit_status_1(kernel, capsys):
+    words = ["portability", kernel, "--param", "dtype=float16", "--param", "stages=9", "--targets", "metax:c500"]
+    assert run(words) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "metax:c500 has 64 KiB of shared memory per block; this kernel needs 72 KiB" in out
+    assert "change: it fits with num_stages=8 instead of 9" in out
+    assert "too much" in out
+
+
+def test_the_default_is_the_default_chip_of_every_vendor(kernel, capsys):
+    from core.plugins import manager
+
+    run(["portability", kernel, "--param", "dtype=float16", "--json"])
+    data = json.loads(capsys.readouterr().out)
+    assert [chip["target"] for chip in data["chips"]] == [b.chips()[0].target for b in manager().load_all()]
+
+
+def test_targets_may_be_repeated_and_count_once(kernel, capsys):
+    words = ["--targets", "cuda:h200,cpu", "--targets", "cuda:h200"]
+    run(["portability", kernel, "--param", "dtype=float16", "--json", *words])
+    assert len(json.loads(capsys.readouterr().out)["chips"]) == 2
+
+
+def test_json_is_not_mixed_with_what_the_file_prints(kernel, capsys):
+    run(["portability", kernel, "--param", "dtype=float16", "--targets", "cuda:h200", "--json"])
+    printed = capsys.readouterr()
+    assert json.loads(printed.out)["status"] == "native"
+    assert "printed by the kernel's file" in printed.err
+
+
+def test_sarif_is_written_beside_the_table(kernel, tmp_path, capsys):
+    file = tmp_path / "report.sarif"
+    run(["portability", kernel, "--param", "dtype=float32", "--targets", "cuda:h200", "--sarif", str(file)])
+    assert "T.gemm" in capsys.readouterr().out
+    data = json.loads(file.read_text())
+    assert data["version"] == "2.1.0"
+    assert [result["ruleId"] for result in data["runs"][0]["results"]] == ["float32-product"]
+
+
+def test_nothing_is_lowered(kernel, monkeypatch, capsys):
+    from core.plugins import Backend
+
+    def called(self, hook, *args, **kwargs):
+        raise AssertionError(f"{hook} was called")
+
+    monkeypatch.setattr(Backend, "call", called)
+    assert run(["portability", kernel, "--param", "dtype=float16", "--targets", "cpu,cuda:h200,metax:c500"]) == 0
+    assert capsys.readouterr().out
+
+
+def test_an_unknown_kernel_is_an_error_of_the_command(kernel, capsys):
+    assert run(["portability", kernel.replace(":product", ":produkt"), "--json"]) == 2
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert error["code"] == "kernel"
+    assert "product" in error["hint"]

@@ -5,8 +5,9 @@
     python scripts/gpu_corpus.py --match gemm --jobs 4
     python scripts/gpu_corpus.py --target cpu --topic softmax
 
-Every case gets fresh random data twice: once on torch's default stream and once on another. Cases run in child
-processes, a topic to a process; one that dies (a fault of the device cannot be recovered from in CUDA) is noted and the
+TileHAL must be installed (`pip install --no-build-isolation --no-deps -e . -e backends/cuda`). Every case gets fresh
+random data twice: once on torch's default stream and once on another. Cases run in child processes, a topic (or a part
+of a long one) to a process; one that dies (a fault of the device cannot be recovered from in CUDA) is noted and the
 rest of its topic goes on in a new one. Exit status: how many cases are not as they should be, at most 99.
 """
 
@@ -29,6 +30,9 @@ sys.path.insert(0, str(ROOT))
 
 #: Exit status of a child whose device no longer answers.
 DEVICE_LOST = 70
+
+#: Longer topics are run in parts of so many cases, to keep all processes busy to the end.
+CASES_PER_PROCESS = 16
 
 
 def entries() -> dict[str, Any]:
@@ -99,6 +103,24 @@ def run_topic(names: list[str], options: argparse.Namespace) -> list[dict[str, A
     return done
 
 
+def batched(names: list[str], size: int) -> list[list[str]]:
+    """The names in parts of about equal length, none longer than `size`."""
+    count = -(-len(names) // size)
+    return [names[len(names) * part // count : len(names) * (part + 1) // count] for part in range(count)]
+
+
+def environment(options: argparse.Namespace) -> dict[str, str]:
+    """What the figures were taken with."""
+    import tilelang
+    import torch
+
+    found = {"target": options.target, "device": options.device, "python": sys.version.split()[0]}
+    found |= {"torch": torch.__version__, "tilelang": tilelang.__version__}
+    if options.device.startswith("cuda"):
+        found["device_name"] = torch.cuda.get_device_name(options.device)
+    return found
+
+
 def first_line(message: str, width: int) -> str:
     """The message's first line, cut to `width`."""
     line = message.strip().partition("\n")[0]
@@ -137,11 +159,12 @@ def main() -> int:
     topics: dict[str, list[str]] = {}
     for name in chosen:
         topics.setdefault(name.partition(".")[0], []).append(name)
+    parts = [part for names in topics.values() for part in batched(names, CASES_PER_PROCESS)]
     start = time.monotonic()
     outcomes: list[dict[str, Any]] = []
     print(f"  {'case':56} {'status':8} {'error':>9} {'compile':>8} {'run s':>8}")
     with ThreadPoolExecutor(options.jobs) as pool:
-        for finished in pool.map(lambda names: run_topic(names, options), topics.values()):
+        for finished in pool.map(lambda names: run_topic(names, options), parts):
             outcomes += finished
             for outcome in finished:
                 show(outcome)
@@ -158,7 +181,7 @@ def main() -> int:
     for outcome in wrong:
         show(outcome, compact=True)
     if options.json:
-        report = {"target": options.target, "device": options.device, "outcomes": outcomes}
+        report = {"environment": environment(options), "outcomes": outcomes}
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     return min(len(wrong), 99)
 

@@ -13,6 +13,9 @@ import torch
 from tests.kernels.case import Case
 from tests.kernels.silent import Silent
 
+#: Errors that decline a kernel before anything runs. Others (a failed build, a missing device) are faults.
+REFUSALS = ("UnsupportedOp", "ShapeMismatch", "ResourceExceeded")
+
 Status = Literal["ok", "wrong", "refused", "error", "crashed"]
 
 
@@ -21,7 +24,8 @@ class Outcome:
     """What became of a case.
 
     Attributes:
-        status: `ok`; `wrong` values; `refused` with a TileHAL error; any other `error`; `crashed` (the process died).
+        status: `ok`; `wrong` values; `refused` with one of :data:`REFUSALS`; any other `error`; `crashed` (the process
+            died).
         expected: whether that is as it should be. A refusal is, where the case says so or is a silent difference.
         error_type, message: of the exception, if any.
         largest_error: largest absolute difference from the reference over all runs, if any was right.
@@ -86,11 +90,10 @@ def evaluate(entry: Case | Silent, target: str, device: str = "cpu", **options: 
         outcome.status, outcome.expected = "wrong", False
         outcome.error_type, outcome.message = "AssertionError", str(error)
     except TileHALError as error:
-        outcome.status, outcome.expected = (
-            "refused",
-            may_refuse and type(error).__name__ == (refusal or type(error).__name__),
-        )
-        outcome.error_type, outcome.message = type(error).__name__, str(error)
+        kind = type(error).__name__
+        outcome.status = "refused" if kind in REFUSALS and not outcome.runs else "error"
+        outcome.expected = outcome.status == "refused" and may_refuse and kind == (refusal or kind)
+        outcome.error_type, outcome.message = kind, str(error)
     except Exception as error:
         outcome.status, outcome.expected = "error", False
         outcome.error_type, outcome.message = type(error).__name__, str(error)

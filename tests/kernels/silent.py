@@ -360,6 +360,27 @@ def _control() -> Iterator[Silent]:
         lambda a: a.double().sum(0),
         rounded("float32", 8, atol=1e-6),
     )
+    for n in (0, -5):
+        yield _value(
+            f"empty_grid[{n}]",
+            kernels.empty_grid,
+            "the driver refuses a grid of no blocks",
+            lambda gen, n=n: [randn(gen, 64), n],
+            lambda a, _: a,
+            updates=(0,),
+        )
+    for terms in (0, 1, 33):
+        yield _value(
+            f"gemm_without_terms[{terms}]",
+            kernels.gemm_without_terms,
+            "the same, where tensors of no elements are taken at all",
+            lambda gen, terms=terms: [
+                randn(gen, 64, terms, dtype=torch.float16),
+                randn(gen, terms, 64, dtype=torch.float16),
+            ],
+            lambda a, b: 2.0 + a.double() @ b.double(),
+            summed(64),
+        )
     yield _value(
         "value_is_captured",
         kernels.value_is_captured,
@@ -410,6 +431,20 @@ def _arithmetic() -> Iterator[Silent]:
         "C-like targets promote to int: 200 + 200 is 400",
         lambda gen: [randint(gen, 0, 256, 64, dtype=torch.uint8), randint(gen, -128, 128, 64, dtype=torch.int8)],
         lambda u, s: [(u + u).int(), (s * s).int(), (u - s.to(torch.uint8)).int()],
+    )
+    yield _value(
+        "integers_wrap",
+        kernels.integers_wrap,
+        "the same on GPUs; undefined in C and C++",
+        lambda gen: [randint(gen, -(2**31), 2**31 - 1, 64)],
+        lambda a: a * a * 31 + a,
+    )
+    yield _value(
+        "overflow_is_not_folded",
+        kernels.overflow_is_not_folded,
+        "TVM's simplifier turns (a + a) // 2 into a, on every target",
+        lambda gen: [randint(gen, -(2**31), 2**31 - 1, 64)],
+        lambda a: torch.div(a + a, 2, rounding_mode="floor"),
     )
     yield _value(
         "unsigned_difference",

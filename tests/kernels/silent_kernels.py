@@ -489,6 +489,37 @@ def buffer_in_loop_keeps_contents():
 
 
 @tilelang.jit
+def empty_grid():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), n: T.int32):
+        with T.Kernel(T.ceildiv(n, 16), threads=128) as bx:
+            for i in T.Parallel(16):
+                A[bx * 16 + i] = 0.0
+
+    return main
+
+
+@tilelang.jit(out_idx=[2])
+def gemm_without_terms():
+    K = T.dynamic("K")
+
+    @T.prim_func
+    def main(A: T.Tensor((64, K), "float16"), B: T.Tensor((K, 64), "float16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            A_shared = T.alloc_shared((64, 32), "float16")
+            B_shared = T.alloc_shared((32, 64), "float16")
+            C_local = T.alloc_fragment((64, 64), "float32")
+            T.fill(C_local, 2.0)
+            for k in T.Pipelined(T.ceildiv(K, 32), num_stages=2):
+                T.copy(A[0, k * 32], A_shared)
+                T.copy(B[k * 32, 0], B_shared)
+                T.gemm(A_shared, B_shared, C_local)
+            T.copy(C_local, C)
+
+    return main
+
+
+@tilelang.jit
 def value_is_captured():
     @T.prim_func
     def main(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
@@ -574,6 +605,28 @@ def narrow_integers_wrap():
                 total[i] = U[i] + U[i]
                 square[i] = S[i] * S[i]
                 below[i] = U[i] - T.cast(S[i], "uint8")
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
+def integers_wrap():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=128):
+            for i in T.Parallel(64):
+                B[i] = A[i] * A[i] * 31 + A[i]
+
+    return main
+
+
+@tilelang.jit(out_idx=[1])
+def overflow_is_not_folded():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=128):
+            for i in T.Parallel(64):
+                B[i] = (A[i] + A[i]) // 2
 
     return main
 

@@ -148,7 +148,7 @@ def test_one_result_for_all_chips_that_agree_at_its_line():
     results = sarif(kernels.past_the_end(), "cuda:h200", "metax:c500")["runs"][0]["results"]
     [result] = results
     assert result["properties"]["targets"] == ["cuda:h200", "metax:c500"]
-    assert result["message"]["text"].startswith("cuda:h200, metax:c500: fill of s[6:12]")
+    assert result["message"]["text"].startswith("cuda:h200, metax:c500: fill of s[6:+6] reaches index 11")
     assert "To change: keep the slice inside s" in result["message"]["text"]
     region = result["locations"][0]["physicalLocation"]["region"]
     assert region == {"startLine": line_of("past the end")}

@@ -1,8 +1,11 @@
-"""From a program to the modules Huawei's compiler takes."""
+"""From a program to the modules Huawei's compiler takes, checked against the chip before it runs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from backends.ascend.dialect import AscendDialect
+from backends.ascend.settings import Settings
 from core.codegen import mlir
 from core.compiler import CompileOptions, LoweredKernel
 from core.hardware import Chip
@@ -14,6 +17,29 @@ def lower(chip: Chip, program: Program, options: CompileOptions) -> LoweredKerne
 
     Raises:
         UnsupportedOp: what the compiler or the chip cannot express, with the user's line.
+        ResourceExceeded: a tile that cannot fit UB, L1 or L0C.
+        KernelError: an option this backend does not have.
     """
-    lowered, _ = mlir.lower(program, chip, AscendDialect(), looped=options.backend.get("blockify"))
-    return lowered
+    from backends.ascend import capacity
+
+    settings = Settings.from_options(options.backend)
+    launches = program.view.launches
+    needs = [capacity.estimate(launch, chip) for launch in launches]
+    for need in needs:
+        capacity.check(need, chip)
+    lowered, _ = mlir.lower(program, chip, AscendDialect(), looped=settings.blockify)
+    records = [
+        {**record, "kernel_type": need.kernel_type, "buffers": [row.record() for row in need.buffers]}
+        for record, need in zip(lowered.metadata["launches"], needs, strict=True)
+    ]
+    memory: dict[str, int] = {}
+    for need in needs:
+        for space, size in need.bytes_needed.items():
+            memory[space] = max(memory.get(space, 0), size)
+    return replace(
+        lowered,
+        metadata={**lowered.metadata, "launches": records},
+        resources=replace(lowered.resources, memory_bytes={k: v for k, v in memory.items() if v}),
+    )
+
+

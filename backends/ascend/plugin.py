@@ -10,9 +10,9 @@ from backends.ascend.detect import tilehal_detect
 from core.plugins import hookimpl
 
 if TYPE_CHECKING:
-    from core.compiler import CompileOptions, LoweredKernel
+    from core.compiler import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
     from core.hardware import Chip
-    from core.plugins import Finding
+    from core.plugins import BuildRequest, Finding
     from core.program import Program
 
 __all__ = ["tilehal_chips", "tilehal_detect"]
@@ -23,6 +23,20 @@ def tilehal_lower(chip: Chip, program: Program, options: CompileOptions) -> Lowe
     from backends.ascend.lowering import lower
 
     return lower(chip, program, options)
+
+
+@hookimpl
+def tilehal_toolchain(chip: Chip) -> Toolchain:
+    from backends.ascend.toolchain import toolchain
+
+    return toolchain(chip)
+
+
+@hookimpl
+def tilehal_build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKernel:
+    from backends.ascend.build import build
+
+    return build(chip, lowered, request)
 
 
 @hookimpl

@@ -145,8 +145,8 @@ class Builder:
     def _suffix(self) -> str:
         if self.location is None:
             return ""
-        short = PurePath(self.location.file).name
-        self.files.setdefault(short, self.location.file)
+        short = PurePath(str(self.location.file)).name
+        self.files.setdefault(short, str(self.location.file))
         key = (short, self.location.line)
         if key not in self._aliases:
             self._aliases[key] = f"#line{self.location.line}" + (f"_{len(self._aliases)}" if self._taken(key) else "")

@@ -122,25 +122,28 @@ def test_clamp_keeps_nan_and_orders_its_bounds(cpu: Compile) -> None:
     assert crossed.tolist()[:3] == [1.0, 1.0, 1.0]  # min(max(x, low), high)
 
 
-def test_two_argument_functions(cpu: Compile) -> None:
+TWO_ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[..., torch.Tensor]]] = {
+    "pow": (T.pow, torch.pow),
+    "atan2": (T.atan2, torch.atan2),
+    "fmod": (T.fmod, torch.fmod),
+    "copysign": (T.copysign, torch.copysign),
+    "hypot": (T.hypot, torch.hypot),
+}
+
+
+@pytest.mark.parametrize("name", TWO_ARGUMENTS)
+def test_two_argument_functions(cpu: Compile, name: str) -> None:
+    function, reference = TWO_ARGUMENTS[name]
+
+    @T.prim_func
+    def kernel(X: T.Tensor((1000,), "float32"), Y: T.Tensor((1000,), "float32"), Z: T.Tensor((1000,), "float32")):
+        with T.Kernel(1):
+            for i in T.Parallel(1000):
+                Z[i] = function(X[i], Y[i])
+
     gen = torch.Generator().manual_seed(1)
     x, y = torch.rand(1000, generator=gen) * 4 + 0.1, torch.randn(1000, generator=gen)
-    pairs: list[tuple[Callable[..., Any], Callable[..., torch.Tensor]]] = [
-        (T.pow, torch.pow),
-        (T.atan2, torch.atan2),
-        (T.fmod, torch.fmod),
-        (T.copysign, torch.copysign),
-        (T.hypot, torch.hypot),
-    ]
-    for ours, theirs in pairs:
-
-        @T.prim_func
-        def kernel(X: T.Tensor((1000,), "float32"), Y: T.Tensor((1000,), "float32"), Z: T.Tensor((1000,), "float32")):
-            with T.Kernel(1):
-                for i in T.Parallel(1000):
-                    Z[i] = ours(X[i], Y[i])  # noqa: B023
-
-        assert ulp_error(cpu(kernel, [2])(x, y), theirs(x.double(), y.double())) <= 4.0
+    assert ulp_error(cpu(kernel, [2])(x, y), reference(x.double(), y.double())) <= 4.0
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])

@@ -414,10 +414,9 @@ def _float_literal(value: float, dtype: str, kind: str) -> tuple[str, int]:
         return (text, _UNARY) if dtype == "float32" else (f"{kind}({text})", _PRIMARY)
     own = _UNARY if math.copysign(1.0, value) < 0 else _PRIMARY
     if dtype == "float32":
-        try:
-            rounded = struct.unpack("f", struct.pack("f", value))[0]
-        except OverflowError:
-            return ("-tile::infinity" if value < 0 else "tile::infinity"), own
+        rounded = struct.unpack("f", struct.pack("f", value))[0]
+        if math.isinf(rounded):
+            return _float_literal(rounded, dtype, kind)
         return f"{_shortest_float32(rounded)}f", own
     if is_narrow_float(dtype):
         return f"{kind}({_with_point(repr(value))})", _PRIMARY

@@ -16,8 +16,8 @@ try typedef typeid typename union unsigned using virtual void volatile wchar_t w
 
 #: What the generated code and the headers it includes use besides C++'s keywords.
 _TAKEN = """
-tile scratch status block grid arguments count result context printf fprintf stderr stdout NULL EOF size_t memcpy
-memmove memset malloc free abort
+tile scratch scratch_bytes status block grid_x grid_y grid_z arguments count result failed panels panels_at read write
+printf stdin stdout stderr errno NULL EOF size_t memcpy memmove memset malloc calloc free abort
 """
 
 

@@ -79,11 +79,11 @@ class _SourceWriter:
         dtypes = self._dtypes()
         used = [name for name in PREAMBLE_TYPES if re.search(rf"\b{name}\b", body)]
         head = preamble(body, narrow_floats=any(map(is_narrow_float, dtypes)))
-        using = "".join(f"using tile::{name};\n" for name in used)
-        first = title.count("\n") + head.count("\n") + 6
+        using = "".join(f"using tile::{name};\n" for name in used) + ("\n" if used else "")
+        ruler = f"// {'-' * 113}\n\n"
+        intro = f"// {title}\n// The kernel starts at line {{}}; before it, what it is built on.\n\n{head}\n{ruler}"
         return CppSource(
-            text=f"// {title}\n// The kernel starts at line {first}; before it, what it is built on.\n\n{head}\n"
-            f"// {'-' * 113}\n\n{using}{'' if not using else chr(10)}{body}",
+            text=intro.replace("{}", str(intro.count("\n") + 1), 1) + using + body,
             function=name,
             launches=tuple(self.launches[id(launch)].launch_name for launch in launches),
             scratch_bytes=tuple(self.launches[id(launch)].static_scratch_bytes for launch in launches),
@@ -142,11 +142,13 @@ class _SourceWriter:
                     if stmt is not self.view.body[-1]:
                         self.out.line("if (status.failed()) return status.message;")
                 elif isinstance(stmt, If):
-                    with self.out.block(f"if ({self.expressions.value(stmt.condition)})"):
+                    tail = "} else {" if stmt.otherwise else "}"
+                    with self.out.block(f"if ({self.expressions.value(stmt.condition)})", tail):
                         self._host_body(stmt.then)
                     if stmt.otherwise:
-                        with self.out.block("else"):
+                        with self.out.indented():
                             self._host_body(stmt.otherwise)
+                        self.out.line("}")
                 else:
                     block.statement(stmt)
 
@@ -165,8 +167,10 @@ class _SourceWriter:
             values = []
             for position, parameter in enumerate(self.view.parameters):
                 kind = self._parameter_type(parameter)
-                test = "is_tensor" if parameter.buffer is not None else "is_number"
-                noun = "tensor" if parameter.buffer is not None else "number"
+                if parameter.buffer is not None:
+                    test, noun = "is_tensor", "tensor"
+                else:
+                    test, noun = f"is_number<{kind}>", f"number that fits {_item(parameter).dtype}"
                 wrong = string_literal(f"{name}: argument {position} ({parameter.name}) must be a {noun}")
                 self.out.line(
                     f'if (!tile::{test}(arguments[{position}])) return tile::raise_error("TypeError", {wrong});'

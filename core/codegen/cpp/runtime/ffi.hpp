@@ -33,9 +33,14 @@ inline T number_of(const TVMFFIAny& argument) {
     return convert<T>(argument.v_int64);
 }
 
+// Whether the argument is a number that T can hold.
+template <class T>
 inline bool is_number(const TVMFFIAny& argument) {
-    return argument.type_index == kTVMFFIInt || argument.type_index == kTVMFFIFloat ||
-           argument.type_index == kTVMFFIBool;
+    if (argument.type_index == kTVMFFIInt) {
+        if constexpr (is_integer<T>) return int64_t(T(argument.v_int64)) == argument.v_int64;
+        return true;
+    }
+    return argument.type_index == kTVMFFIFloat || argument.type_index == kTVMFFIBool;
 }
 
 }  // namespace tile

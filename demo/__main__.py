@@ -57,8 +57,12 @@ def main() -> int:
     from demo.table import summary, table
 
     able = {info.target.partition(":")[0] for info in compiles}
-    reasons = {info.target.partition(":")[0]: info.compile.reason for info in known.values()}
-    left_out = {vendor: reason for vendor, reason in reasons.items() if vendor not in able}
+    left_out: dict[str, str] = {}
+    for info in known.values():
+        vendor = info.target.partition(":")[0]
+        if vendor not in able:
+            # The default chip comes first and speaks for its vendor.
+            left_out.setdefault(vendor, info.compile.reason)
     if given.json:
         print(json.dumps({"rows": [row.to_json() for row in rows], "left_out": left_out}, indent=2))
     else:

@@ -49,7 +49,7 @@ def _resources(resources: dict[str, Any]) -> str:
 
 
 def _bytes(count: int) -> str:
-    return f"{count / 1024:g} KiB" if count >= 1024 else f"{count} B"
+    return f"{count / 1024:.4g} KiB" if count >= 1024 else f"{count} B"
 
 
 def _error(row: Row) -> str:

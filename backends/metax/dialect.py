@@ -52,7 +52,5 @@ MACA = STOCK.derive(
         ("int32", 4): f"{_P}i32x4",
     },
     # From xcore1500 on the 16x16x16 integer builtin takes two words, of which the second is zero.
-    instruction_operands={
-        (arch, "__builtin_mxc_mma_16x16x16i8"): f"{_P}i32x2" for arch in ("xcore1500", "xcore1600")
-    },
+    instruction_operands={(arch, "__builtin_mxc_mma_16x16x16i8"): f"{_P}i32x2" for arch in ("xcore1500", "xcore1600")},
 )

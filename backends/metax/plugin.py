@@ -12,8 +12,9 @@ from core.plugins import hookimpl
 if TYPE_CHECKING:
     from core.compiler import CompileOptions, LoweredKernel
     from core.hardware import Chip
-    from core.plugins import Finding
+    from core.plugins import BuildRequest, Finding
     from core.program import Program
+    from core.runtime import Launcher
 
 __all__ = ["tilehal_chips", "tilehal_detect", "tilehal_diagnose"]
 
@@ -24,6 +25,14 @@ def tilehal_lower(chip: Chip, program: Program, options: CompileOptions) -> Lowe
     from core.codegen.simt import lower
 
     return lower(program, chip, options, dialect=MACA)
+
+
+@hookimpl
+def tilehal_simulator(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> Launcher:
+    """The same MACA C++, compiled for this machine's CPU."""
+    from backends.metax.simulator import simulate
+
+    return simulate(chip, lowered, request.options)
 
 
 @hookimpl

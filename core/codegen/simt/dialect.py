@@ -109,8 +109,13 @@ def _float32(*names: str) -> dict[str, str]:
     return {f"{name}f": f"{name}f" for name in names}
 
 
-_VECTORS = [f"{base}{n}" for base in ("float", "int", "uint", "short", "ushort", "char", "uchar", "double") for n in (1, 2, 3, 4)]
+_VECTORS = [
+    f"{base}{n}"
+    for base in ("float", "int", "uint", "short", "ushort", "char", "uchar", "double")
+    for n in (1, 2, 3, 4)
+]
 _VECTORS += ["longlong2", "longlong4", "ulonglong2", "ulonglong4", "long2", "long4", "ulong2", "ulong4"]
+_INTEGER_VECTORS = ("int1", "int2", "int4", "uint1", "uint2", "uint4", "longlong2", "longlong4")
 _FP8 = {"e4": "e4m3", "e5": "e5m2"}
 _FP8_TYPES = {
     **{f"fp8_{short}_t": f"tilehal::{name}" for short, name in _FP8.items()},
@@ -134,7 +139,20 @@ _ATOMICS = (
     "AtomicAddx2",
     "AtomicAddx4",
 )
-_COMMON_MATHS = ("sqrt", "fabs", "floor", "ceil", "trunc", "fmod", "pow", "copysign", "hypot", "atan2", "ldexp", "nextafter")
+_COMMON_MATHS = (
+    "sqrt",
+    "fabs",
+    "floor",
+    "ceil",
+    "trunc",
+    "fmod",
+    "pow",
+    "copysign",
+    "hypot",
+    "atan2",
+    "ldexp",
+    "nextafter",
+)
 _FUNCTIONS = (
     *("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "sinh", "cosh", "tanh"),
     *("asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "nearbyint", "rsqrt", "fma", "cbrt"),
@@ -151,7 +169,9 @@ STOCK = Dialect(
     optional_headers={
         "tilehal/simt/reduce.h": frozenset({"AllReduce"}),
         "tilehal/simt/scan.h": frozenset({"CumSum1D", "CumSum2D", "CumMax1D", "CumMax2D"}),
-        "tilehal/simt/copy.h": frozenset({"cp_async_gs", "cp_async_gs_conditional", "cp_async_commit", "cp_async_wait"}),
+        "tilehal/simt/copy.h": frozenset(
+            {"cp_async_gs", "cp_async_gs_conditional", "cp_async_commit", "cp_async_wait"}
+        ),
         "tilehal/simt/atomic.h": frozenset(_ATOMICS),
         "tilehal/simt/swizzle.h": frozenset({"rasterization2DRow", "rasterization2DColumn"}),
         "tilehal/simt/fp8.h": frozenset(_FP8_TYPES),
@@ -164,6 +184,7 @@ STOCK = Dialect(
         **_same("int64_t", "uint64_t", "int32_t", "uint32_t", "int16_t", "uint16_t", "int8_t", "uint8_t", "size_t"),
         **_same("half_t", "bfloat16_t", "uint", "uchar", "ushort"),
         **_same(*_VECTORS, *(f"make_{name}" for name in _VECTORS)),
+        **{f"make_{name}": f"tilehal::make_vector<{name}>" for name in _INTEGER_VECTORS},
         **_FP8_TYPES,
         "half": "half_t",
         "half2": "tilehal::half2",

@@ -81,9 +81,7 @@ class MatrixEmitter:
         @T.macro
         def multiply(a: Any, b: Any, a_base: Any, b_base: Any) -> None:
             for i, j in T.grid(rows, columns):
-                T.evaluate(
-                    issue(a, (a_base + i) * a_count, b, (b_base + j) * b_count, (i * columns + j) * c_count)
-                )
+                T.evaluate(issue(a, (a_base + i) * a_count, b, (b_base + j) * b_count, (i * columns + j) * c_count))
 
         if a_in_registers and b_in_registers:
 

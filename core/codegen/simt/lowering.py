@@ -243,7 +243,9 @@ def _static_shared(body: str) -> int:
 
     most = 0
     for kernel in body.split("__global__"):
-        arrays = re.findall(r"(?<!extern )__shared__\s+(?:__align__\(\d+\)\s+)?(?:unsigned |signed )?(\w+) \w+\[(\d+)\]", kernel)
+        arrays = re.findall(
+            r"(?<!extern )__shared__\s+(?:__align__\(\d+\)\s+)?(?:unsigned |signed )?(\w+) \w+\[(\d+)\]", kernel
+        )
         most = max(most, sum(_SIZES.get(kind, 8) * int(count) for kind, count in arrays))
     return most
 

@@ -84,9 +84,7 @@ class MatrixPlan:
         return f"tilehal_mma_{i.m}x{i.n}x{i.k}_{types}"
 
 
-def choose(
-    chip: Chip, product: Product, threads: int, policy: int, *, allow_tf32: bool = False
-) -> MatrixPlan | str:
+def choose(chip: Chip, product: Product, threads: int, policy: int, *, allow_tf32: bool = False) -> MatrixPlan | str:
     """The instruction and split for a product, or in words why there is none.
 
     The instruction with the largest k that divides the tile's, whose shape divides the tile, and for which the waves can

@@ -34,6 +34,7 @@ def stage_loops(prim_func: Any) -> Pipelined:
     """
     from tilelang.ir import get_stmt_span, set_stmt_span
     from tvm import tirx
+    from tvm.ir import Op
 
     result = Pipelined(prim_func)
 
@@ -46,13 +47,23 @@ def stage_loops(prim_func: Any) -> Pipelined:
             result.refused.append(assigned)
             return None
         result.staged += 1
+        span = get_stmt_span(loop)
+        body = loop.body
+        if not _at_least(loop.extent, stages):
+            # The pass that places barriers takes it that the loop runs, so the barrier in it covers what the first
+            # copies wrote. When it does not run, only one that belongs to the last stage does.
+            barrier = tirx.Evaluate(tirx.Call("int32", Op.get("tirx.tvm_storage_sync"), [tirx.StringImm("shared")]))
+            if span is not None:
+                set_stmt_span(barrier, span)
+            first = assigned.index(stages - 1)
+            body = tirx.SeqStmt([*body.seq[:first], barrier, *body.seq[first:]])
+            assigned.insert(first, stages - 1)
         annotations = {
             **loop.annotations,
             "tl_pipeline_order": _order(assigned),
             "tl_pipeline_stage": assigned,
         }
-        staged = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body, None, annotations)
-        span = get_stmt_span(loop)
+        staged = tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, body, None, annotations)
         if span is not None:
             set_stmt_span(staged, span)
         return staged
@@ -81,6 +92,10 @@ def _assign(loop: Any, stages: int) -> list[int] | str:
     if stages - 1 not in assigned:
         return "the loop does nothing but copy"
     return assigned
+
+
+def _at_least(extent: Any, count: int) -> bool:
+    return type(extent).__name__ == "IntImm" and int(extent) >= count
 
 
 def _order(stages: list[int]) -> list[int]:

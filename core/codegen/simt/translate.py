@@ -60,7 +60,12 @@ class Translated:
 
 
 def translate(
-    source: str, dialect: Dialect, *, entry_points: Iterable[str], generated: Iterable[str] = (), fast_math: bool = False
+    source: str,
+    dialect: Dialect,
+    *,
+    entry_points: Iterable[str],
+    generated: Iterable[str] = (),
+    fast_math: bool = False,
 ) -> Translated:
     """Applies a dialect.
 
@@ -98,6 +103,9 @@ def translate(
             continue
         local = name in declared and name not in _KEYWORDS
         replacement = name if local or name in _KEYWORDS else known.get(name)
+        if replacement is not None and f"make_{name}" in known and index < len(tokens) and tokens[index].text == "(":
+            # HIP's vectors have constructors; elsewhere a function makes them.
+            replacement = known[f"make_{name}"]
         if replacement is None or name in _ASSEMBLY:
             foreign.setdefault(name, Foreign(name, token.line, lines.get(token.line, frozenset()) - {name}))
             replacement = name

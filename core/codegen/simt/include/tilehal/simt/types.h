@@ -61,6 +61,22 @@ template <typename T> TILEHAL_DEVICE unsigned int pack2(T low, T high) {
   return (unsigned int)bits_as<unsigned short>(low) | ((unsigned int)bits_as<unsigned short>(high) << 16);
 }
 
+// An integer vector from its components, or from as many narrower integers as fill it: generated code packs sixteen
+// 8-bit or eight 16-bit values into an int4.
+template <int Bytes> struct packed_integer;
+template <> struct packed_integer<1> { using type = signed char; };
+template <> struct packed_integer<2> { using type = short; };
+template <> struct packed_integer<4> { using type = int; };
+template <> struct packed_integer<8> { using type = long long; };
+template <typename Vector, typename... Parts> TILEHAL_DEVICE Vector make_vector(Parts... parts) {
+  using Part = typename packed_integer<sizeof(Vector) / sizeof...(Parts)>::type;
+  static_assert(sizeof(Part) * sizeof...(Parts) == sizeof(Vector), "the parts fill the vector");
+  const Part values[] = {(Part)parts...};
+  Vector result;
+  __builtin_memcpy(&result, values, sizeof(Vector));
+  return result;
+}
+
 } // namespace tilehal
 
 using bfloat16_t = tilehal::bfloat16;

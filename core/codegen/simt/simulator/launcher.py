@@ -1,0 +1,184 @@
+"""Running a lowered SIMT kernel on the CPU: arguments by pointer, launches as the host plan says, faults as errors."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from core.codegen.simt.simulator.abi import Fault, LaunchRequest, Part, Region
+from core.codegen.simt.simulator.memory import Memory
+from core.codegen.simt.simulator.plan import Step, evaluate, launch_steps
+from core.codegen.simt.simulator.report import launch_error
+from core.codegen.simt.simulator.rewrite import SharedPart, lines_mentioning, shared_parts
+from core.errors import DeviceUnavailable, LaunchError, Location
+
+if TYPE_CHECKING:
+    from core.compiler.artifacts import LoweredKernel
+
+#: More workers than this gain nothing: each holds the stacks of a whole block.
+_MOST_WORKERS = 32
+_MOST_THREADS = 1024
+_MOST_PARTS = 64
+
+_SCALARS: dict[str, Any] = {
+    "bool": ctypes.c_bool,
+    **{f"int{bits}": getattr(ctypes, f"c_int{bits}") for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": getattr(ctypes, f"c_uint{bits}") for bits in (8, 16, 32, 64)},
+    "float32": ctypes.c_float,
+    "float64": ctypes.c_double,
+}
+
+
+class SimulatedKernel:
+    """A simulated kernel, ready to run; a call returns when it has finished.
+
+    Args:
+        lowered: the kernel, with the plan of its launches in `metadata` (one launch of everything when there is none).
+        library: from :func:`core.codegen.simt.simulator.build.build_library`.
+        wave_lanes: of the chip.
+        checked: whether the library watches every access.
+        rewrites: rules applied to the source.
+    """
+
+    def __init__(
+        self, lowered: LoweredKernel, library: Path, *, wave_lanes: int, checked: bool, rewrites: Sequence[str]
+    ) -> None:
+        self.rewrites = tuple(rewrites)
+        self._lowered = lowered
+        self._wave_lanes = wave_lanes
+        self._checked = checked
+        self._plan = launch_steps(lowered)
+        try:
+            self._library = ctypes.CDLL(str(library))
+            self._launch = self._library.tilehal_sim_launch
+            self._entries = {
+                step.function: ctypes.cast(
+                    getattr(self._library, f"tilehal_sim_entry_{step.function}"), ctypes.c_void_p
+                )
+                for step in self._plan.steps
+            }
+        except (OSError, AttributeError) as error:
+            raise DeviceUnavailable(
+                f"{lowered.signature.name}: the simulator's library cannot be loaded: {error}",
+                hint="it may have been built on another machine: remove it from the cache (`tilehal cache clear`)",
+            ) from error
+        self._lines = lowered.source.splitlines()
+        self._locations = {
+            int(line): Location(str(place[0]), int(place[1]))
+            for line, place in dict(lowered.metadata.get("source_lines", {})).items()
+        }
+        self._sizes = dict(lowered.metadata.get("shared_bytes", {}))
+        self._lock = threading.Lock()
+
+    def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
+        values: dict[str, Any] = dict(symbols or {})
+        for name, position in self._plan.scalars.items():
+            values[name] = arguments[position]
+        memory = Memory(self._lowered.signature, arguments, guarded=self._checked)
+        workspaces = [memory.scratch(dtype, evaluate(count, values)) for dtype, count in self._plan.workspaces]
+        try:
+            for step in self._plan.steps:
+                if all(evaluate(condition, values) for condition in step.conditions):
+                    self._run(step, values, memory, workspaces)
+        finally:
+            memory.write_back()
+
+    def _run(self, step: Step, values: Mapping[str, Any], memory: Memory, workspaces: Sequence[int]) -> None:
+        grid, block, dynamic = step.shape(values)
+        name = self._lowered.signature.name
+        if min(grid) == 0:
+            return
+        threads = block[0] * block[1] * block[2]
+        if threads > _MOST_THREADS:
+            raise LaunchError(
+                f"{name}: a block of {threads} threads; the simulator runs at most {_MOST_THREADS}",
+                hint="use fewer threads",
+            )
+        kept: list[Any] = []
+        pointers = (ctypes.c_void_p * max(1, len(step.arguments)))()
+        for index, (argument, dtype) in enumerate(zip(step.arguments, step.argument_types, strict=True)):
+            kept.append(self._argument(argument, dtype, values, memory, workspaces))
+            pointers[index] = ctypes.addressof(kept[-1])
+        request = LaunchRequest()
+        request.entry = self._entries[step.function]
+        request.arguments = ctypes.addressof(pointers)
+        request.grid[:] = grid
+        request.block[:] = block
+        request.wave_lanes = self._wave_lanes
+        request.workers = min(_MOST_WORKERS, usable_cores())
+        request.checked = int(self._checked)
+        request.dynamic_shared_bytes = dynamic
+        if self._checked:
+            kept.append(self._watch(request, memory, dynamic))
+        fault = Fault()
+        status = self._launch(ctypes.byref(request), ctypes.byref(fault))
+        if status == 2:
+            raise LaunchError(
+                f"{name}: no memory for the simulated threads' stacks",
+                hint="use fewer threads a block, or allow this process more memory",
+            )
+        if status == 1:
+            raise launch_error(
+                fault,
+                kernel=name,
+                target=self._lowered.target,
+                source=self._lines,
+                block_extents=block,
+                locations=self._locations,
+                checked=self._checked,
+            )
+
+    def _argument(
+        self, argument: str, dtype: str, values: Mapping[str, Any], memory: Memory, workspaces: Sequence[int]
+    ) -> Any:
+        kind, _, position = argument.partition(":")
+        if kind == "tensor":
+            return ctypes.c_void_p(memory.address(int(position)))
+        if kind == "workspace":
+            return ctypes.c_void_p(workspaces[int(position)])
+        scalar: Callable[[Any], Any] | None = _SCALARS.get(dtype)
+        value = evaluate(argument, values)
+        if scalar is not None:
+            return scalar(value)
+        if dtype in ("float16", "bfloat16"):
+            import torch
+
+            number = torch.tensor([value], dtype=getattr(torch, dtype)).view(torch.uint16)
+            return ctypes.c_uint16(int(number.item()))
+        raise LaunchError(f"{self._lowered.signature.name}: the simulator cannot pass a scalar of type {dtype}")
+
+    def _watch(self, request: LaunchRequest, memory: Memory, dynamic: int) -> Any:
+        """What the checker needs: global buffers, parts of shared memory, and which line mentions which part."""
+        regions = (Region * max(1, len(memory.regions)))()
+        for index, (label, begin, size) in enumerate(memory.regions):
+            regions[index] = Region(label.encode(), begin, size)
+        request.regions = regions
+        request.region_count = len(memory.regions)
+        found = self._parts(dynamic)
+        parts = (Part * max(1, len(found)))()
+        for index, part in enumerate(found):
+            parts[index] = Part(part.name.encode(), part.offset, part.bytes or 0)
+        mentions = lines_mentioning(self._lowered.source, [part.name for part in found])
+        bits = (ctypes.c_uint64 * max(1, len(mentions)))(*mentions)
+        request.parts, request.part_count = parts, len(found)
+        request.parts_of_line, request.line_count = bits, len(mentions)
+        return regions, parts, bits
+
+    def _parts(self, dynamic: int) -> tuple[SharedPart, ...]:
+        found = shared_parts(self._lowered.source, dynamic)
+        if len(found) > _MOST_PARTS or len({part.name for part in found}) < len(found):
+            # Several kernels in one file may use one name for different parts: bounds are then those of the whole.
+            return ()
+        return tuple(SharedPart(p.name, p.offset, self._sizes.get(p.name, p.bytes)) for p in found)
+
+
+def usable_cores() -> int:
+    """Cores this process may use."""
+    try:
+        return max(1, len(os.sched_getaffinity(0)))
+    except AttributeError:
+        return os.cpu_count() or 1

@@ -1,0 +1,110 @@
+"""From a fault of the simulated machine to the error a person reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core.codegen.simt.simulator.abi import Fault, FaultKind
+from core.errors import LaunchError, Location
+
+_HINTS = {
+    FaultKind.OUT_OF_BOUNDS: "check the index against the buffer's shape; tails need a bound check",
+    FaultKind.RACE: "a barrier is missing between the two accesses, or two threads were given one place",
+    FaultKind.UNINITIALISED: "write the element (T.clear, T.fill, a copy) before it is read",
+    FaultKind.DIVERGENT_BARRIER: "every thread of a block must reach the same barrier: move it out of the branch",
+    FaultKind.MASK: "masks have a bit for every lane of the wave: a wave of 64 lanes needs a 64-bit mask",
+    FaultKind.INACTIVE_LANE: "all lanes that are read must take part: move the shuffle out of the branch",
+    FaultKind.PARTIAL_WAVE: "a matrix instruction needs every lane of its wave: use whole waves, outside of branches",
+    FaultKind.MISALIGNED: "a vector access needs an address that is a multiple of its size",
+    FaultKind.STACK: "use smaller fragments or more threads",
+    FaultKind.TRAP: "the kernel's own assertion failed",
+}
+
+
+def launch_error(
+    fault: Fault,
+    *,
+    kernel: str,
+    target: str,
+    source: Sequence[str],
+    block_extents: Sequence[int],
+    locations: Mapping[int, Location],
+    checked: bool,
+) -> LaunchError:
+    """The error for a fault: buffer, thread, block, the generated line and the user's, and what to do.
+
+    Args:
+        source: lines of the generated source.
+        block_extents: threads of a block along x, y and z.
+        locations: line of the generated source -> line of the user's kernel.
+    """
+    kind = FaultKind(fault.kind)
+    thread = _index(fault.thread, block_extents)
+    block = tuple(fault.block)
+    buffer = fault.buffer.decode(errors="replace")
+    detail = fault.detail.decode(errors="replace")
+    where = f"thread {thread} of block {block}"
+    other = f"thread {_index(fault.other_thread, block_extents)}" if fault.other_thread >= 0 else detail or "another"
+    space = "shared" if fault.is_shared else "global"
+    access = "writes" if fault.is_write else "reads"
+    place = f"{fault.size} bytes at byte {fault.offset} of {space} buffer {buffer} ({fault.buffer_bytes} bytes)"
+    match kind:
+        case FaultKind.OUT_OF_BOUNDS:
+            text = f"out of bounds: {where} {access} {place}"
+        case FaultKind.RACE:
+            earlier = "wrote" if fault.other_is_write else "read"
+            text = f"race: {where} {access} {place}, which {other} {earlier} with no barrier in between"
+        case FaultKind.UNINITIALISED:
+            text = f"uninitialised read: {where} reads {place}, which no thread of the block has written"
+        case FaultKind.DIVERGENT_BARRIER:
+            if fault.other_line:
+                text = (
+                    f"divergent barrier: {where} waits at the barrier of line {fault.line}, {other} at that of line "
+                    f"{fault.other_line}"
+                )
+            else:
+                text = (
+                    f"divergent barrier: {where} waits at a barrier that {fault.missing} thread(s) of the block never "
+                    f"reach: {other} has left the kernel"
+                )
+        case FaultKind.MISALIGNED:
+            text = (
+                f"misaligned: {where} {access} {place}"
+                if buffer
+                else f"misaligned: {where} {access} {fault.size} bytes"
+            )
+        case _:
+            text = f"{detail} ({where})"
+    line = int(fault.line)
+    location = locations.get(line)
+    lines = [f"{kernel} on the simulator of {target}: {text}"]
+    if 0 < line <= len(source):
+        lines.append(f"    generated line {line}: {source[line - 1].strip()[:160]}")
+    if not checked:
+        lines.append("    the plain simulator does not know the line: run with the option simulator='checked'")
+    return LaunchError(
+        "\n".join(lines),
+        hint=_HINTS.get(kind, "run the kernel with fewer threads to narrow it down"),
+        location=location,
+        details=_details(fault, kind, buffer, thread, block),
+    )
+
+
+def _details(fault: Fault, kind: FaultKind, buffer: str, thread: Any, block: Any) -> dict[str, Any]:
+    return {
+        "fault": kind.name.lower().replace("_", "-"),
+        "buffer": buffer or None,
+        "offset_bytes": fault.offset if buffer else None,
+        "access": "write" if fault.is_write else "read",
+        "access_bytes": fault.size,
+        "thread": thread,
+        "block": list(block),
+        "generated_line": int(fault.line) or None,
+        "other_generated_line": int(fault.other_line) or None,
+    }
+
+
+def _index(linear: int, extents: Sequence[int]) -> tuple[int, int, int]:
+    x, y = extents[0], extents[1]
+    return linear % x, linear // x % y, linear // (x * y)

@@ -51,7 +51,7 @@ class Builder:
         found: Launcher = self._backend.call("tilehal_launcher", chip, built=built)
         return found
 
-    def simulator(self, chip: Chip, lowered: LoweredKernel, options: CompileOptions) -> Launcher:
+    def simulator(self, chip: Chip, lowered: LoweredKernel, options: CompileOptions) -> SimulatedLauncher:
         """A launcher that runs the lowered source on the CPU. Simulators keep their files for the process's life."""
         import tempfile
 
@@ -59,7 +59,7 @@ class Builder:
         directory = tempfile.TemporaryDirectory(prefix="tilehal-sim-")
         request = BuildRequest(Path(directory.name), options)
         launcher: Launcher = self._backend.call("tilehal_simulator", chip, lowered=lowered, request=request)
-        return _KeepAlive(launcher, directory)
+        return SimulatedLauncher(launcher, directory)
 
     def can_simulate(self, chip: Chip) -> bool:
         return self._backend.implements("tilehal_simulator", chip)
@@ -83,12 +83,14 @@ class Builder:
             )
 
 
-class _KeepAlive:
+class SimulatedLauncher:
     """A launcher together with what must outlive it."""
 
     def __init__(self, launcher: Callable[..., None], kept: Any) -> None:
         self._launcher = launcher
         self._kept = kept
+        #: What a simulator changed in the source, for `k.provenance.rewrites`.
+        self.rewrites: tuple[str, ...] = tuple(getattr(launcher, "rewrites", ()))
 
     def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
         self._launcher(*arguments, symbols=symbols, stream=stream)

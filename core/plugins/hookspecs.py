@@ -106,7 +106,8 @@ def tilehal_simulator(chip: Chip, lowered: LoweredKernel, request: BuildRequest)
     """Prepares the generated native source to run on this machine's CPU and returns a callable that runs it.
 
     Called once per kernel and process when `simulate=True`. Must run the source in `lowered`, with a closed list of
-    rewrites which it states in `k.provenance`. Raise `ToolchainNotFound` naming what to install.
+    rewrites; those applied are the result's `rewrites` (a sequence of str), which `k.provenance` shows. Raise
+    `ToolchainNotFound` naming what to install.
     """
     raise NotImplementedError
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from core.compiler.build import Builder
     from core.hardware import Chip
     from core.program import Program
+    from core.runtime.launcher import Launcher
     from core.target import Target
 
 
@@ -198,8 +199,10 @@ class Kernel:
                 locations = self._program.parameter_locations
                 device_type = self.device_type
                 if self._simulate:
-                    launcher = self._builder.simulator(self._target.chip, self._lowered, self._options)
-                    self._provenance = replace(self._provenance, evidence="simulated")
+                    simulated = self._builder.simulator(self._target.chip, self._lowered, self._options)
+                    rewrites = (*self._provenance.rewrites, *simulated.rewrites)
+                    self._provenance = replace(self._provenance, evidence="simulated", rewrites=rewrites)
+                    launcher: Launcher = simulated
                 else:
                     launcher = self._builder.launcher(self._target.chip, self.build())
                 self._binder = Binder(signature, device_type, locations)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import core
-from tests.kernels import EXACT, Case, Tolerance, all_kernels, compare, silent_kernels
+from tests.kernels import EXACT, Case, Tolerance, all_kernels, compare, elementwise, gemm, reduction, silent_kernels
+from tests.kernels.case import randn, summed, torch_dtype
 from tests.kernels.silent import Silent, silent_cases
 
 CASES = all_kernels()
@@ -136,3 +139,76 @@ def test_silent_difference_compiles_or_is_refused_with_its_line_on_an_h200(silen
         assert refusal.location is not None
         assert refusal.location.file == silent_kernels.__file__
         assert refusal.hint
+
+
+# Any size and tile, not only those of the corpus: few examples, since each is a kernel of its own to build.
+FEW = settings(max_examples=8, deadline=None)
+
+
+@FEW
+@given(
+    length=st.integers(1, 3000), block=st.integers(1, 600), dtype=st.sampled_from(["float32", "float16", "bfloat16"])
+)
+def test_addition_of_any_length_in_any_tile(length: int, block: int, dtype: str) -> None:
+    agree_on_the_cpu(
+        Case(
+            "property.add",
+            elementwise.add,
+            lambda gen: [randn(gen, length, dtype=torch_dtype(dtype)) for _ in range(2)],
+            torch.add,
+            EXACT,
+            args=(length,),
+            kwargs={"block_N": block, "dtype": dtype},
+        )
+    )
+
+
+@FEW
+@given(
+    sizes=st.tuples(*[st.integers(1, 150)] * 3),
+    tiles=st.tuples(*[st.sampled_from([16, 32, 48, 64, 128])] * 3),
+    transposed=st.tuples(st.booleans(), st.booleans()),
+    dtype=st.sampled_from(["float16", "bfloat16", "float32"]),
+)
+def test_product_of_any_shape_in_any_tile(
+    sizes: tuple[int, int, int], tiles: tuple[int, int, int], transposed: tuple[bool, bool], dtype: str
+) -> None:
+    (M, N, K), (block_M, block_N, block_K), (a_is_t, b_is_t) = sizes, tiles, transposed
+    shapes = ((K, M) if a_is_t else (M, K), (N, K) if b_is_t else (K, N))
+    options = {"block_M": block_M, "block_N": block_N, "block_K": block_K, "dtype": dtype, "out_dtype": "float32"}
+    agree_on_the_cpu(
+        Case(
+            "property.gemm",
+            gemm.gemm,
+            lambda gen: [randn(gen, *shape, dtype=torch_dtype(dtype)) for shape in shapes],
+            lambda a, b: (a.mT if a_is_t else a).double() @ (b.mT if b_is_t else b).double(),
+            summed(max(K, 16)),
+            args=(M, N, K, a_is_t, b_is_t),
+            kwargs=options,
+        )
+    )
+
+
+@FEW
+@given(
+    rows=st.integers(1, 40),
+    columns=st.integers(1, 300),
+    block=st.integers(1, 20),
+    kind=st.sampled_from(["sum", "abssum", "max", "absmax", "min"]),
+)
+def test_reduction_of_any_shape_in_any_tile(rows: int, columns: int, block: int, kind: str) -> None:
+    def reference(x: torch.Tensor) -> torch.Tensor:
+        values = x.double().abs() if kind.startswith("abs") else x.double()
+        return {"sum": values.sum, "max": values.amax, "min": values.amin}[kind.removeprefix("abs")](1)
+
+    agree_on_the_cpu(
+        Case(
+            "property.reduce",
+            reduction.reduce_rows,
+            lambda gen: [randn(gen, rows, columns)],
+            reference,
+            summed(max(columns, 16)) if kind.endswith("sum") else EXACT,
+            args=(rows, columns, kind),
+            kwargs={"block_M": block, "ragged": True},
+        )
+    )

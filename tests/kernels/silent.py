@@ -440,13 +440,6 @@ def _arithmetic() -> Iterator[Silent]:
         lambda a: a * a * 31 + a,
     )
     yield _value(
-        "overflow_is_not_folded",
-        kernels.overflow_is_not_folded,
-        "TVM's simplifier turns (a + a) // 2 into a, on every target",
-        lambda gen: [randint(gen, -(2**31), 2**31 - 1, 64)],
-        lambda a: torch.div(a + a, 2, rounding_mode="floor"),
-    )
-    yield _value(
         "unsigned_difference",
         kernels.unsigned_difference,
         "the same: uint32 and int32 give uint32",

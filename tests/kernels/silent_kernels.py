@@ -621,17 +621,6 @@ def integers_wrap():
 
 
 @tilelang.jit(out_idx=[1])
-def overflow_is_not_folded():
-    @T.prim_func
-    def main(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int32")):
-        with T.Kernel(1, threads=128):
-            for i in T.Parallel(64):
-                B[i] = (A[i] + A[i]) // 2
-
-    return main
-
-
-@tilelang.jit(out_idx=[1])
 def unsigned_difference():
     @T.prim_func
     def main(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int64")):

@@ -51,7 +51,9 @@ def ask(chip: Chip, source: str, entry: str) -> dict[str, Any]:
             return {"fits": True, "memory_bytes": plan.memory_bytes, "kernel_type": plan.kernel_type}
         found = messages.overflow(result.output)
         if found is None:
-            errors = [line for line in result.output.splitlines() if "error" in line.lower() or "assert" in line.lower()]
+            errors = [
+                line for line in result.output.splitlines() if "error" in line.lower() or "assert" in line.lower()
+            ]
             return {"fits": False, "overflow": None, "message": errors[:1]}
         space, needed, available = found
         return {"fits": False, "overflow": space, "needed_bytes": needed, "available_bytes": available}

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from backends.ascend import command, messages
+from backends.ascend import ascendc, command, messages
 from backends.ascend.plan import Plan, read_plan
 from backends.ascend.settings import Settings
 from backends.ascend.toolchain import find_compiler, find_hivmc, toolchain
 from core.codegen import mlir
-from core.compiler import BuiltKernel, LoweredKernel, ToolResult, Toolchain, run_tool
-from core.errors import BuildFailed
+from core.compiler import BuiltKernel, LoweredKernel, Toolchain, ToolResult, run_tool
+from core.errors import BuildFailed, UnsupportedOp
 from core.hardware import Chip
 from core.plugins import BuildRequest
 
@@ -32,6 +32,11 @@ def build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKer
         BuildFailed: it failed otherwise, crashed or hung; the module is kept.
     """
     settings = Settings.from_options(request.options.backend)
+    if lowered.route == ascendc.ROUTE:
+        raise UnsupportedOp(
+            "AscendC source is generated here and built by TileLang's own adapter, on a machine with CANN's bisheng",
+            hint='there, use tilelang.compile(kernel, target="ascend")',
+        )
     files: dict[str, str] = {}
     plans: list[Plan] = []
     records: list[dict[str, Any]] = []

@@ -13,16 +13,18 @@ from core.program import Program
 
 
 def lower(chip: Chip, program: Program, options: CompileOptions) -> LoweredKernel:
-    """Tile MLIR for `chip`.
+    """Tile MLIR for `chip`; AscendC for a kernel written in TileLang's own Ascend dialect.
 
     Raises:
         UnsupportedOp: what the compiler or the chip cannot express, with the user's line.
         ResourceExceeded: a tile that cannot fit UB, L1 or L0C.
         KernelError: an option this backend does not have.
     """
-    from backends.ascend import capacity
+    from backends.ascend import ascendc, capacity
 
     settings = Settings.from_options(options.backend)
+    if settings.route == "ascendc" or (settings.route is None and ascendc.is_dialect_kernel(program.view)):
+        return ascendc.lower(chip, program, options)
     launches = program.view.launches
     needs = [capacity.estimate(launch, chip) for launch in launches]
     for need in needs:
@@ -41,5 +43,3 @@ def lower(chip: Chip, program: Program, options: CompileOptions) -> LoweredKerne
         metadata={**lowered.metadata, "launches": records},
         resources=replace(lowered.resources, memory_bytes={k: v for k, v in memory.items() if v}),
     )
-
-

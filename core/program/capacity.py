@@ -82,7 +82,9 @@ def memory_demands(launch: LaunchFootprint, chip: Chip) -> tuple[MemoryDemand, .
     for name, uses in memory_demand(launch, chip).items():
         memory = chip.memory(name)
         spills = memory.owner == "thread" or memory.technology == "registers" or memory.name == "registers"
-        found.append(MemoryDemand(memory, uses, peak_bytes(uses), None if spills else memory.block_limit_bytes, spills))
+        # Where the vendor's compiler decides what a buffer becomes and adds copies of its own, its backend judges.
+        judged = not spills and not chip.codegen.get("plans_memory")
+        found.append(MemoryDemand(memory, uses, peak_bytes(uses), memory.block_limit_bytes if judged else None, spills))
     return tuple(found)
 
 
@@ -285,7 +287,8 @@ def _matrix_product_violations(launch: LaunchFootprint, chip: Chip) -> Iterator[
             continue
         a, b, c = stmt.a.buffer.dtype, stmt.b.buffer.dtype, stmt.c.buffer.dtype
         operands = {i.a_dtype for i in chip.matrix_instructions}
-        if operands and a.startswith("float8") and a not in operands:
+        emulated = chip.codegen.get("emulates_float8")
+        if operands and a.startswith("float8") and a not in operands and not emulated:
             yield UnsupportedOp(
                 f"T.gemm of {a}: {chip.target} has no matrix instruction for it",
                 hint="convert the tiles to float16 before multiplying, or choose a chip with 8-bit floats",

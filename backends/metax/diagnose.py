@@ -1,39 +1,72 @@
-"""What MetaX kernels would need on this machine. For now this package describes and detects, and does nothing else."""
+"""What stands in the way of MetaX kernels on this machine."""
 
 from __future__ import annotations
 
-from backends.metax.detect import DEFAULT_MACA_PATH, detection, find_tool, maca_path
+import ctypes
+from importlib.util import find_spec
+
+from backends.metax.build import toolchain
+from backends.metax.detect import detection, find_tool
+from backends.metax.dialect import MACA
+from core.codegen.simt import library_folders
+from core.errors import ToolchainNotFound
 from core.hardware import Chip
 from core.plugins import Finding
 
 
 def diagnose(chip: Chip) -> list[Finding]:
-    """That nothing can be compiled yet, whether the SDK is there, and what detection found."""
-    findings = [
-        Finding(
-            "metax-describes-only",
-            "warning",
-            f"tilehal-metax describes and detects MetaX chips; it cannot compile for {chip.target} yet",
-            "use `python -m core.describe`, rooflines and comparisons; compile for cpu or cuda",
-            blocks=("compile", "build", "run", "simulate"),
-        )
-    ]
-    compiler = maca_path() / "mxgpu_llvm" / "bin" / "mxcc"
-    if compiler.exists():
-        findings.append(Finding("metax-mxcc", "info", f"mxcc at {compiler}"))
-    else:
+    """The compiler, the runtime library, a device, a torch that addresses it, and whether the chip is known enough."""
+    findings: list[Finding] = []
+    if chip.main_unit.lanes_per_wave is None:
         findings.append(
             Finding(
-                "metax-mxcc-missing",
-                "info",
-                f"no mxcc: {compiler} does not exist",
-                f"install the MACA SDK and set MACA_PATH if it is not in {DEFAULT_MACA_PATH}",
+                "metax-wave-unknown",
+                "warning",
+                f"the width of {chip.title}'s waves is unknown, so nothing can be compiled for it",
+                "compile for metax:c500, metax:c550 or metax:c600",
+                blocks=("compile", "build", "run", "simulate"),
             )
         )
-    found = detection()
-    if found.devices:
-        findings.append(Finding("metax-device", "info", found.reason))
+    try:
+        found = toolchain(chip)
+        findings.append(Finding("metax-compiler", "info", f"{found.name} {found.version} at {found.path}"))
+    except ToolchainNotFound as error:
+        findings.append(Finding("metax-mxcc-missing", "warning", error.message, error.hint, ("build", "run")))
+    detected = detection()
+    if detected.devices:
+        findings.append(Finding("metax-device", "info", detected.reason))
+        findings += _runtime()
+        if find_spec("torch") is None:
+            findings.append(Finding("metax-no-torch", "warning", "torch is not installed", "", ("run",)))
     else:
         tools = {name: find_tool(name) for name in ("mx-smi", "macainfo")}
-        findings.append(Finding("metax-no-device", "info", found.reason, details={"tools": tools}))
+        findings.append(
+            Finding(
+                "metax-no-device",
+                "info",
+                detected.reason,
+                "compile here and run the kernel on a machine with one",
+                ("run",),
+                details={"tools": tools},
+            )
+        )
     return findings
+
+
+def _runtime() -> list[Finding]:
+    for folder in (*library_folders(MACA), None):
+        try:
+            ctypes.CDLL(str(folder / MACA.runtime_library) if folder is not None else MACA.runtime_library)
+        except OSError:
+            continue
+        return []
+    looked = ", ".join(str(folder) for folder in library_folders(MACA))
+    return [
+        Finding(
+            "metax-runtime-missing",
+            "warning",
+            f"{MACA.runtime_library} cannot be loaded; looked in {looked} and the loader's path",
+            "set MACA_PATH, and LD_LIBRARY_PATH to its lib folder",
+            ("run",),
+        )
+    ]

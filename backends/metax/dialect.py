@@ -36,6 +36,7 @@ MACA = STOCK.derive(
     name="maca",
     headers=("tilehal/maca/platform.h", *STOCK.headers),
     runtime_prefix="mc",
+    runtime_library="libmcruntime.so",
     compile=MXCC,
     matrix_operands={
         ("float16", 4): f"{_P}f16x4",

@@ -10,13 +10,21 @@ from backends.metax.detect import tilehal_detect
 from core.plugins import hookimpl
 
 if TYPE_CHECKING:
-    from core.compiler import CompileOptions, LoweredKernel
+    from core.compiler import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
     from core.hardware import Chip
     from core.plugins import BuildRequest, Finding
     from core.program import Program
     from core.runtime import Launcher
+    from core.tiling import KernelShape, TileRule
 
-__all__ = ["tilehal_chips", "tilehal_detect", "tilehal_diagnose"]
+__all__ = ["tilehal_chips", "tilehal_detect"]
+
+
+@hookimpl
+def tilehal_tile_rules(chip: Chip, kernel: KernelShape) -> Sequence[TileRule]:
+    from backends.metax.rules import tile_rules
+
+    return tile_rules(chip, kernel)
 
 
 @hookimpl
@@ -25,6 +33,27 @@ def tilehal_lower(chip: Chip, program: Program, options: CompileOptions) -> Lowe
     from core.codegen.simt import lower
 
     return lower(program, chip, options, dialect=MACA)
+
+
+@hookimpl
+def tilehal_toolchain(chip: Chip) -> Toolchain:
+    from backends.metax.build import toolchain
+
+    return toolchain(chip)
+
+
+@hookimpl
+def tilehal_build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKernel:
+    from backends.metax.build import build
+
+    return build(chip, lowered, request)
+
+
+@hookimpl
+def tilehal_launcher(chip: Chip, built: BuiltKernel) -> Launcher:
+    from backends.metax.launcher import launcher
+
+    return launcher(built)
 
 
 @hookimpl
@@ -37,7 +66,6 @@ def tilehal_simulator(chip: Chip, lowered: LoweredKernel, request: BuildRequest)
 
 @hookimpl
 def tilehal_diagnose(chip: Chip) -> Sequence[Finding]:
-    """What is missing on this machine, and in this package."""
     from backends.metax.diagnose import diagnose
 
     return diagnose(chip)

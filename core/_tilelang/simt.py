@@ -34,7 +34,7 @@ _registered = False
 
 
 class GemmEmitter(Protocol):
-    """Lowers the `T.gemm`s of one compilation. `gemm` is TileLang's node (`tilelang.tileop.gemm.gemm_base.GemmBase`)."""
+    """Lowers the `T.gemm`s of one compilation. `gemm` is a `tilelang.tileop.gemm.gemm_base.GemmBase`."""
 
     def infer_layout(self, gemm: Any, threads: int) -> dict[Any, Any]:
         """Layouts of the operand buffers, by buffer."""

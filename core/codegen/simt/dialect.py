@@ -61,6 +61,7 @@ class Dialect:
             lane's elements is filled up with zeros.
         instruction_operands: the same for single instructions, where they differ: (architecture, instruction) -> type.
         runtime_prefix: of the runtime library's functions (`mc` in `mcModuleLoadData`).
+        runtime_library, runtime_folders: file name of that library, and its folders under the SDK's root.
         compile: the vendor compiler.
         allowed: further names that generated code may use unchanged.
     """
@@ -79,6 +80,8 @@ class Dialect:
     fast_maths: Mapping[str, str] = field(default_factory=dict)
     matrix_operands: Mapping[tuple[str, int], str] = field(default_factory=dict)
     instruction_operands: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    runtime_library: str = ""
+    runtime_folders: tuple[str, ...] = ("lib", "lib64")
     function_prefix: str = "__device__ __forceinline__"
     allowed: frozenset[str] = frozenset()
 

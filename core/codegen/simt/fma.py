@@ -34,7 +34,7 @@ def replace_products(prim_func: Any, reason: Callable[[Product, int, bool], str 
             return None
         a, b, c = (call.args[i].args[0] for i in range(3))
         m, n, k = (int(call.args[i]) for i in (5, 6, 7))
-        product = Product(*(str(x.buffer.dtype) for x in (a, b, c)), m, n, k)
+        product = Product(str(a.buffer.dtype), str(b.buffer.dtype), str(c.buffer.dtype), m, n, k)
         why = reason(product, int(call.args[8]), _whole(call.args[2]))
         if why is None:
             return None

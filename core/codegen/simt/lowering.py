@@ -43,8 +43,8 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
     float32 products to round their operands.
 
     Raises:
-        UnsupportedOp: the chip's wave width is unknown or not one the pipeline knows, TileLang refused the kernel, or
-            the generated code uses something that the dialect does not cover (named, with the user's line).
+        UnsupportedOp: the chip's wave width is unknown or none the pipeline knows, TileLang refused the kernel, or the
+            generated code uses something that the dialect does not cover (named, with the user's line).
         ResourceExceeded: the lowered kernel needs more shared memory than a block may have.
     """
     from core.codegen.tir import legalise
@@ -257,7 +257,8 @@ def _check_shared(program: Program, chip: Chip, dynamic: int | None, static: int
     if limit is None or dynamic is None or dynamic + static <= limit:
         return
     raise ResourceExceeded(
-        f"{program.name} needs {dynamic + static} bytes of shared memory a block once lowered; {chip.target} allows {limit}",
+        f"{program.name} needs {dynamic + static} bytes of shared memory a block once lowered;"
+        f" {chip.target} allows {limit}",
         hint="use smaller tiles or fewer stages",
         location=program.location,
         details={"dynamic": dynamic, "static": static, "limit": limit},

@@ -87,8 +87,8 @@ class MatrixPlan:
 def choose(chip: Chip, product: Product, threads: int, policy: int, *, allow_tf32: bool = False) -> MatrixPlan | str:
     """The instruction and split for a product, or in words why there is none.
 
-    The instruction with the largest k that divides the tile's, whose shape divides the tile, and for which the waves can
-    be split evenly; TF32 only when allowed and nothing is exact.
+    The instruction with the largest k that divides the tile's, whose shape divides the tile, and for which the waves
+    can be split evenly; TF32 only when allowed and nothing is exact.
 
     Args:
         threads: of the block.

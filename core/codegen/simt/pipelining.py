@@ -105,7 +105,7 @@ def _order(stages: list[int]) -> list[int]:
 
 
 def _loads_ahead(stmt: Any, index: int, effects: list[dict[Any, int]]) -> bool:
-    call = getattr(stmt, "value", None)
+    call: Any = getattr(stmt, "value", None)
     if type(stmt).__name__ != "Evaluate" or getattr(getattr(call, "op", None), "name", "") != "tl.tileop.copy":
         return False
     source, destination = (call.args[side].args[0].buffer for side in (0, 1))

@@ -1,7 +1,7 @@
 """From the stock generator's HIP to a vendor's language, token by token, over a closed vocabulary.
 
-A name in the generated text is a C++ keyword, a member after `.` or `->`, something the text declares itself, or it must
-be in the dialect's tables. What is none of these is foreign (a `__builtin_amdgcn_*`, a `hip*`, `rocwmma`, inline
+A name in the generated text is a C++ keyword, a member after `.` or `->`, something the text declares itself, or it
+must be in the dialect's tables. What is none of these is foreign (a `__builtin_amdgcn_*`, a `hip*`, `rocwmma`, inline
 assembly, a function of the user's that the chip has not got) and refused by name.
 """
 
@@ -15,9 +15,9 @@ from core.codegen.simt.tokens import Kind, Token, tokenize
 
 _TYPE_WORDS = frozenset("void bool char short int long float double signed unsigned auto".split())
 _KEYWORDS = _TYPE_WORDS | frozenset(
-    "const constexpr static extern inline if else for while do break continue return switch case default sizeof alignof "
-    "true false nullptr struct union enum class typedef using namespace template typename static_cast reinterpret_cast "
-    "const_cast goto this operator new delete volatile".split()
+    "const constexpr static extern inline if else for while do break continue return switch case default sizeof "
+    "alignof true false nullptr struct union enum class typedef using namespace template typename static_cast "
+    "reinterpret_cast const_cast goto this operator new delete volatile".split()
 )
 #: Between a type and the name it declares.
 _DECLARATORS = frozenset({"*", "&", "const", "__restrict__", "volatile"})

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from core.compiler.cache import Cache
     from core.hardware import Chip
     from core.plugins import Backend
+    from core.program import Program
     from core.runtime.launcher import Launcher
 
 
@@ -91,6 +92,12 @@ class SimulatedLauncher:
         self._kept = kept
         #: What a simulator changed in the source, for `k.provenance.rewrites`.
         self.rewrites: tuple[str, ...] = tuple(getattr(launcher, "rewrites", ()))
+
+    def locate(self, error: TileHALError, program: Program) -> None:
+        """Lets the simulator find the line of the user's kernel that a fault belongs to."""
+        locate = getattr(self._launcher, "locate", None)
+        if locate is not None:
+            locate(error, program)
 
     def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
         self._launcher(*arguments, symbols=symbols, stream=stream)

@@ -182,7 +182,9 @@ class Kernel:
         arguments, symbols, outputs = self._binder(args, kwargs)
         try:
             launcher(*arguments, symbols=symbols, stream=stream)
-        except TileHALError:
+        except TileHALError as error:
+            if self._simulate:
+                launcher.locate(error, self._program)
             raise
         except Exception as error:
             raise LaunchError(

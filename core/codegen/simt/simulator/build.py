@@ -38,7 +38,11 @@ _COMMON = (
 _RUNTIME = tuple(flag for flag in _COMMON if flag not in ("-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics"))
 _KERNEL_PLAIN = ("-O2",)
 #: -fsanitize=thread makes the compiler call a function before each access; its library is not linked, ours answers.
-_KERNEL_CHECKED = ("-O1", "-g1", "-fsanitize=thread", "-fno-optimize-sibling-calls", "-DTILEHAL_SIM_CHECKED=1")
+#: Functions are not inlined, so that what a header does is traced to the kernel's line.
+_KERNEL_CHECKED = (
+    *("-O1", "-g1", "-DTILEHAL_SIM_CHECKED=1", "-fno-optimize-sibling-calls", "-fno-inline"),
+    *("-fsanitize=thread", "-fsanitize=alignment", "-fno-sanitize-recover=alignment"),
+)
 _GCC = ("-fexcess-precision=16",)
 _GCC_CHECKED = ("--param", "tsan-distinguish-volatile=1")
 _CLANG = ("-ffp16-excess-precision=none",)

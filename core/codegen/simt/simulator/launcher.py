@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,10 +13,12 @@ from core.codegen.simt.simulator.memory import Memory
 from core.codegen.simt.simulator.plan import Step, evaluate, launch_steps
 from core.codegen.simt.simulator.report import launch_error
 from core.codegen.simt.simulator.rewrite import SharedPart, lines_mentioning, shared_parts
-from core.errors import DeviceUnavailable, LaunchError, Location
+from core.codegen.simt.simulator.source_lines import user_location
+from core.errors import DeviceUnavailable, LaunchError, TileHALError
 
 if TYPE_CHECKING:
     from core.compiler.artifacts import LoweredKernel
+    from core.program import Program
 
 #: More workers than this gain nothing: each holds the stacks of a whole block.
 _MOST_WORKERS = 32
@@ -67,12 +68,6 @@ class SimulatedKernel:
                 hint="it may have been built on another machine: remove it from the cache (`tilehal cache clear`)",
             ) from error
         self._lines = lowered.source.splitlines()
-        self._locations = {
-            int(line): Location(str(place[0]), int(place[1]))
-            for line, place in dict(lowered.metadata.get("source_lines", {})).items()
-        }
-        self._sizes = dict(lowered.metadata.get("shared_bytes", {}))
-        self._lock = threading.Lock()
 
     def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
         values: dict[str, Any] = dict(symbols or {})
@@ -86,6 +81,12 @@ class SimulatedKernel:
                     self._run(step, values, memory, workspaces)
         finally:
             memory.write_back()
+
+    def locate(self, error: TileHALError, program: Program) -> None:
+        """Gives a fault the user's line, found when it is needed: a cached kernel's lines may have moved since."""
+        line = error.details.get("generated_line")
+        if line is not None and error.location is None:
+            error.location = user_location(program.view, self._lowered.source, line)
 
     def _run(self, step: Step, values: Mapping[str, Any], memory: Memory, workspaces: Sequence[int]) -> None:
         grid, block, dynamic = step.shape(values)
@@ -128,7 +129,6 @@ class SimulatedKernel:
                 target=self._lowered.target,
                 source=self._lines,
                 block_extents=block,
-                locations=self._locations,
                 checked=self._checked,
             )
 
@@ -173,7 +173,7 @@ class SimulatedKernel:
         if len(found) > _MOST_PARTS or len({part.name for part in found}) < len(found):
             # Several kernels in one file may use one name for different parts: bounds are then those of the whole.
             return ()
-        return tuple(SharedPart(p.name, p.offset, self._sizes.get(p.name, p.bytes)) for p in found)
+        return found
 
 
 def usable_cores() -> int:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from core.codegen.simt.simulator.abi import Fault, FaultKind
-from core.errors import LaunchError, Location
+from core.errors import LaunchError
 
 _HINTS = {
     FaultKind.OUT_OF_BOUNDS: "check the index against the buffer's shape; tails need a bound check",
@@ -29,15 +29,13 @@ def launch_error(
     target: str,
     source: Sequence[str],
     block_extents: Sequence[int],
-    locations: Mapping[int, Location],
     checked: bool,
 ) -> LaunchError:
-    """The error for a fault: buffer, thread, block, the generated line and the user's, and what to do.
+    """The error for a fault: buffer, thread, block, the generated line, and what to do.
 
     Args:
         source: lines of the generated source.
         block_extents: threads of a block along x, y and z.
-        locations: line of the generated source -> line of the user's kernel.
     """
     kind = FaultKind(fault.kind)
     thread = _index(fault.thread, block_extents)
@@ -77,7 +75,6 @@ def launch_error(
         case _:
             text = f"{detail} ({where})"
     line = int(fault.line)
-    location = locations.get(line)
     lines = [f"{kernel} on the simulator of {target}: {text}"]
     if 0 < line <= len(source):
         lines.append(f"    generated line {line}: {source[line - 1].strip()[:160]}")
@@ -86,7 +83,6 @@ def launch_error(
     return LaunchError(
         "\n".join(lines),
         hint=_HINTS.get(kind, "run the kernel with fewer threads to narrow it down"),
-        location=location,
         details=_details(fault, kind, buffer, thread, block),
     )
 

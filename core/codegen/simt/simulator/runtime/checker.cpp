@@ -84,11 +84,18 @@ int number_of(uint64_t cell) { return who(cell) < most_threads ? (int)who(cell) 
 
 void name_shared(Worker &w, uint64_t offset, uint32_t line, Fault *f) {
   f->is_shared = 1;
-  // The array it lies in or after.
+  // The array it lies in or nearest to.
   size_t chosen = 0;
-  for (size_t i = 0; i < w.arrays.size(); ++i)
-    if (w.arrays[i].begin <= offset && (w.arrays[i].begin >= w.arrays[chosen].begin || w.arrays[chosen].begin > offset))
+  uint64_t nearest = UINT64_MAX;
+  for (size_t i = 0; i < w.arrays.size(); ++i) {
+    const uint64_t begin = w.arrays[i].begin, end = begin + w.arrays[i].bytes;
+    if (w.arrays[i].bytes == 0) continue;
+    const uint64_t distance = offset < begin ? begin - offset : offset >= end ? offset - end + 1 : 0;
+    if (distance < nearest) {
+      nearest = distance;
       chosen = i;
+    }
+  }
   const SharedArray &array = w.arrays[chosen];
   const char *name = array.name;
   int64_t inside = (int64_t)offset - (int64_t)array.begin;
@@ -115,6 +122,28 @@ void name_shared(Worker &w, uint64_t offset, uint32_t line, Fault *f) {
   snprintf(f->buffer, sizeof(f->buffer), "%s", name);
   f->offset = inside;
   f->buffer_bytes = bytes;
+}
+
+// The buffer that an address lies in or nearest to.
+void name_any(Worker &w, uint64_t address, uint32_t line, Fault *f) {
+  const uint64_t offset = address - (uint64_t)w.arena;
+  if (offset < w.arena_bytes) {
+    name_shared(w, offset, line, f);
+    return;
+  }
+  uint64_t best = UINT64_MAX;
+  snprintf(f->buffer, sizeof(f->buffer), "%s", "global memory");
+  for (uint64_t i = 0; i < w.request->region_count; ++i) {
+    const Region &region = w.request->regions[i];
+    const uint64_t end = region.begin + region.bytes;
+    const uint64_t distance = address < region.begin ? region.begin - address : address >= end ? address - end : 0;
+    if (distance < best) {
+      best = distance;
+      snprintf(f->buffer, sizeof(f->buffer), "%s", region.name);
+      f->offset = (int64_t)(address - region.begin);
+      f->buffer_bytes = region.bytes;
+    }
+  }
 }
 
 void check_shared(Thread *t, Worker &w, const void *address, uint64_t offset, uint64_t size, AccessKind kind, uintptr_t site) {
@@ -218,19 +247,7 @@ void check_global(Thread *t, Worker &w, uint64_t address, uint64_t size, AccessK
   if (f) {
     f->is_write = kind != access_read;
     f->size = (uint32_t)size;
-    uint64_t best = UINT64_MAX;
-    snprintf(f->buffer, sizeof(f->buffer), "%s", "global memory");
-    for (uint64_t i = 0; i < r.region_count; ++i) {
-      const Region &region = r.regions[i];
-      const uint64_t end = region.begin + region.bytes;
-      const uint64_t distance = address < region.begin ? region.begin - address : address >= end ? address - end : 0;
-      if (distance < best) {
-        best = distance;
-        snprintf(f->buffer, sizeof(f->buffer), "%s", region.name);
-        f->offset = (int64_t)(address - region.begin);
-        f->buffer_bytes = region.bytes;
-      }
-    }
+    name_any(w, address, f->line, f);
   }
   abandon(t);
 }
@@ -349,40 +366,41 @@ WATCHED __tsan_func_entry(void *caller) {
 }
 WATCHED __tsan_func_exit() { --self()->depth; }
 
-namespace {
-// Misaligned accesses of a vector type fault on GPUs; `unaligned` ones are declared so by their type.
-inline void aligned(void *address, uint64_t size, AccessKind kind, uintptr_t site) {
-  Thread *t = self();
-  if ((uint64_t)address & (size - 1)) {
-    Fault *f = begin_fault(t, fault_misaligned, site);
-    if (f) {
-      f->is_write = kind == access_write;
-      f->size = (uint32_t)size;
-      const uint64_t offset = (uint64_t)address - (uint64_t)t->worker->arena;
-      if (offset < t->worker->arena_bytes) name_shared(*t->worker, offset, f->line, f);
-    }
-    abandon(t);
-  }
-  watch(t, address, size, kind, site);
-}
-} // namespace
-
 #define EVERY_SIZE(N)                                                                                                  \
-  WATCHED __tsan_read##N(void *p) { aligned(p, N, access_read, SITE); }                                                \
-  WATCHED __tsan_write##N(void *p) { aligned(p, N, access_write, SITE); }                                              \
+  WATCHED __tsan_read##N(void *p) { watch(self(), p, N, access_read, SITE); }                                                \
+  WATCHED __tsan_write##N(void *p) { watch(self(), p, N, access_write, SITE); }                                              \
   WATCHED __tsan_unaligned_read##N(void *p) { watch(self(), p, N, access_read, SITE); }                                \
   WATCHED __tsan_unaligned_write##N(void *p) { watch(self(), p, N, access_write, SITE); }                              \
   WATCHED __tsan_volatile_read##N(void *p) { watch(self(), p, N, access_read, SITE); }                                 \
   WATCHED __tsan_volatile_write##N(void *p) { watch(self(), p, N, access_write, SITE); }                               \
   WATCHED __tsan_read_write##N(void *p) {                                                                              \
-    aligned(p, N, access_read, SITE);                                                                                  \
-    aligned(p, N, access_write, SITE);                                                                                 \
+    watch(self(), p, N, access_read, SITE);                                                                                  \
+    watch(self(), p, N, access_write, SITE);                                                                                 \
   }
 EVERY_SIZE(1)
 EVERY_SIZE(2)
 EVERY_SIZE(4)
 EVERY_SIZE(8)
 EVERY_SIZE(16)
+
+// -fsanitize=alignment: a vector at an address that is no multiple of its alignment. The compiler passes where and what.
+struct MisalignedAt {
+  const char *file;
+  uint32_t line, column;
+  const void *type;
+  unsigned char log_alignment, kind;
+};
+WATCHED __ubsan_handle_type_mismatch_v1_abort(MisalignedAt *what, void *address) {
+  Thread *t = self();
+  Fault *f = begin_fault(t, fault_misaligned, SITE);
+  if (f) {
+    f->is_write = what->kind == 1;
+    f->size = 1u << what->log_alignment;
+    name_any(*t->worker, (uint64_t)address, f->line, f);
+  }
+  abandon(t);
+}
+
 WATCHED __tsan_read_range(void *p, uint64_t size) { watch(self(), p, size, access_read, SITE); }
 WATCHED __tsan_write_range(void *p, uint64_t size) { watch(self(), p, size, access_write, SITE); }
 

@@ -26,8 +26,8 @@
 #undef __noinline__
 #define __noinline__ __attribute__((noinline))
 #if TILEHAL_SIM_CHECKED
-// Functions stay functions, so that an access inside one is traced to the kernel's line that called it.
-#define __forceinline__ inline __attribute__((noinline))
+// Functions stay functions (-fno-inline too), so that an access inside one is traced to the kernel's line that called it.
+#define __forceinline__ inline
 #else
 #define __forceinline__ inline __attribute__((always_inline))
 #endif

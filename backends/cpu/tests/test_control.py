@@ -230,6 +230,62 @@ def test_declared_strides_are_used(cpu: Compile) -> None:
     assert torch.equal(compiled(wide[:, 7:27]), wide[:, 7:27])
 
 
+def test_tensors_of_more_than_two_to_the_31_elements(cpu: Compile) -> None:
+    columns = 2**30 + 7
+
+    @T.prim_func
+    def kernel(X: T.Tensor((3, columns), "int8"), Y: T.Tensor((4,), "int8")):
+        with T.Kernel(4) as bx:
+            X[2, columns - 1 - bx] = bx + 1
+            for i in T.Parallel(4):
+                if i == bx:
+                    Y[i] = X[i % 3, columns - 1 - bx] + X[2, columns - 1 - i]
+
+    x = torch.zeros(3, columns, dtype=torch.int8)  # pages that are never touched take no memory
+    y = torch.zeros(4, dtype=torch.int8)
+    cpu(kernel)(x, y)
+    assert x[2, -4:].tolist() == [4, 3, 2, 1]
+    assert y.tolist() == [1, 2, 6, 4]
+    assert x[:2].view(-1)[-10:].sum() == 0
+
+
+def test_a_one_dimensional_tensor_of_more_than_two_to_the_31_elements(cpu: Compile) -> None:
+    n, block = 2**31 + 100, 2**20
+
+    @T.prim_func
+    def kernel(X: T.Tensor((n,), "int8")):
+        with T.Kernel(T.ceildiv(n, block)) as bx:
+            if bx == T.ceildiv(n, block) - 1:
+                for i in T.Parallel(block):
+                    X[bx * block + i] = 5
+
+    x = torch.zeros(n, dtype=torch.int8)
+    cpu(kernel)(x)
+    assert x[-101:].tolist() == [0] + [5] * 100
+
+
+def test_host_branches_choose_a_launch_and_host_assertions_refuse_one(cpu: Compile) -> None:
+    @T.prim_func
+    def kernel(X: T.Tensor((40,), "float32"), n: T.int32, Y: T.Tensor((40,), "float32")):
+        assert n >= 0, "n must not be negative"
+        if n > 10:
+            with T.Kernel(1):
+                for i in T.Parallel(40):
+                    Y[i] = X[i] * 2.0
+        else:
+            with T.Kernel(2) as bx:
+                for i in T.Parallel(20):
+                    Y[bx * 20 + i] = X[bx * 20 + i] + T.cast(n, "float32")
+
+    compiled, x = cpu(kernel, [2]), randn(40)
+    assert torch.equal(compiled(x, 11), x * 2)
+    assert torch.equal(compiled(x, 3), x + 3)
+    with pytest.raises(LaunchError, match="n must not be negative"):
+        compiled(x, -1)
+    with pytest.raises(LaunchError, match="fits int32"):
+        compiled(x, 2**40)
+
+
 def test_a_failed_device_assertion_is_an_error_with_its_message_and_line(cpu: Compile) -> None:
     @T.prim_func
     def kernel(X: T.Tensor((100,), "int32"), Y: T.Tensor((100,), "int32")):

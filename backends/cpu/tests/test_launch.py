@@ -54,6 +54,20 @@ def test_an_output_given_by_the_caller_is_the_one_that_is_written(cpu: Compile) 
     assert torch.equal(compiled(x.clone().requires_grad_()), x * 2)
 
 
+def test_a_tensor_may_be_input_and_output(cpu: Compile) -> None:
+    @T.prim_func
+    def kernel(X: T.Tensor((5000,), "float16"), Y: T.Tensor((5000,), "float16"), Z: T.Tensor((5000,), "float16")):
+        with T.Kernel(T.ceildiv(5000, 512)) as bx:
+            for i in T.Parallel(512):
+                Z[bx * 512 + i] = X[bx * 512 + i] + Y[bx * 512 + i] * 2
+
+    compiled = cpu(kernel)
+    x, y = torch.randn(5000).half(), torch.randn(5000).half()
+    want = x + y * 2
+    compiled(x, y, x)
+    assert torch.equal(x, want)
+
+
 def test_kernels_run_from_many_threads_at_once(cpu: Compile) -> None:
     kernels = [cpu(increment(300000, f"increment_{i}")) for i in range(2)]
     tensors = [torch.zeros(300000) for _ in range(6)]

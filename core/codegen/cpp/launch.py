@@ -174,11 +174,16 @@ class LaunchWriter:
         return groups
 
     def pointer_type(self, buffer: Buffer) -> str:
-        """`const float16*`; restrict where nothing else in the launch is a view of the same memory."""
+        """`const float16*`; `__restrict` for a tile that nothing else is a view of.
+
+        Tensors are left to the compiler's own checks, which cost nothing measurable: a caller may pass one as input and
+        output.
+        """
         element = cpp_type(buffer.dtype, buffer.location).element
-        written = buffer.scope is not Scope.GLOBAL or id(buffer.storage) in self.usage.written
-        alone = len(self._aliases[id(buffer.storage)]) == 1
-        return f"{'' if written else 'const '}{element}*{' __restrict' if alone else ''}"
+        in_memory = buffer.scope is Scope.GLOBAL
+        constant = in_memory and id(buffer.storage) not in self.usage.written
+        alone = not in_memory and len(self._aliases[id(buffer.storage)]) == 1
+        return f"{'const ' if constant else ''}{element}*{' __restrict' if alone else ''}"
 
     def variable_type(self, var: Var) -> str:
         return self.expressions.index_type(var.dtype)
@@ -224,7 +229,7 @@ class LaunchWriter:
     def write_launch(self) -> None:
         """The function that runs the block function over the grid."""
         launch = self.launch
-        parameters = [f"{self._plain_pointer(buffer)} {self.names.of(buffer)}" for buffer in self.parameters]
+        parameters = [f"{self.pointer_type(buffer)} {self.names.of(buffer)}" for buffer in self.parameters]
         parameters += [f"{self.variable_type(var)} {self.names.of(var)}" for var in self.usage.variables]
         parameters.append("tile::Status& status")
         self.out.line(f"static void {self.launch_name}({', '.join(parameters)}) {{")
@@ -249,9 +254,6 @@ class LaunchWriter:
         self.out.line("}")
         self.out.line()
 
-    def _plain_pointer(self, buffer: Buffer) -> str:
-        return self.pointer_type(buffer).removesuffix(" __restrict")
-
     def _workspaces(self) -> list[Buffer]:
         return [group[0] for group in self._tensor_groups() if id(group[0]) not in self._arguments]
 
@@ -266,7 +268,7 @@ class LaunchWriter:
                 self.out.line(f"{kind}* {name} = static_cast<{kind}*>(aligned_alloc(64, ({size} + 63) / 64 * 64));")
                 self.out.line(f'if ({name} == nullptr) return status.fail("no memory for the workspace {first.name}");')
             for view in group[1:]:
-                kind = self._plain_pointer(view)
+                kind = self.pointer_type(view)
                 self.out.line(f"{kind} {self.names.of(view)} = reinterpret_cast<{kind}>({self.names.of(first)});")
 
     def _bytes_of(self, buffers: Sequence[Buffer]) -> list[str]:

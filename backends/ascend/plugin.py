@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from core.hardware import Chip
     from core.plugins import BuildRequest, Finding
     from core.program import Program
+    from core.runtime import Launcher
 
 __all__ = ["tilehal_chips", "tilehal_detect"]
 
@@ -45,3 +46,11 @@ def tilehal_diagnose(chip: Chip) -> Sequence[Finding]:
     from backends.ascend.diagnose import diagnose
 
     return diagnose(chip)
+
+
+@hookimpl
+def tilehal_simulator(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> Launcher:
+    """Runs the modules on this CPU."""
+    from backends.ascend.simulator.simulate import simulator
+
+    return simulator(chip, lowered, verbose=request.options.verbose)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from core.compiler.artifacts import LoweredKernel as LoweredKernel
     from core.compiler.artifacts import Resources as Resources
     from core.compiler.artifacts import Toolchain as Toolchain
+    from core.compiler.files import cached_files as cached_files
     from core.compiler.toolchain import FoundProgram as FoundProgram
     from core.compiler.toolchain import NotFound as NotFound
     from core.compiler.toolchain import ToolResult as ToolResult
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "artifacts": ("BuiltKernel", "CompileOptions", "Evidence", "LoweredKernel", "Resources", "Toolchain"),
+    "files": ("cached_files",),
     "toolchain": ("FoundProgram", "NotFound", "ToolResult", "find_program", "run_tool", "tool_version"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}

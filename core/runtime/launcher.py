@@ -12,6 +12,9 @@ class Launcher(Protocol):
     torch tensors on the right device, Python numbers for scalars, then the value of each symbolic dimension as an int
     through `symbols`. Runs asynchronously on `stream` (the vendor's stream handle as an int; None means torch's current
     stream of that device at the time of the call). Raises `LaunchError` when the runtime refuses the launch.
+
+    A simulator may have an attribute `rewrites`, a tuple of one line per kind of change it made to the source; they are
+    added to `k.provenance.rewrites`.
     """
 
     def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None: ...

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -14,6 +15,9 @@ ENTRY = "tilehal_run_blocks"
 RunBlocks = ctypes.CFUNCTYPE(
     None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int32, ctypes.c_int32, ctypes.c_int32
 )
+
+#: Names of loaded libraries must differ.
+_NUMBERS = itertools.count()
 
 #: What LLVM calls to round a float to bfloat16, which no C library of this age has: to nearest, ties to even.
 _ROUND_BFLOAT16 = """
@@ -138,12 +142,12 @@ def compile_object(ir: str, function: str, arguments: Sequence[Mapping[str, Any]
 class LoadedObject:
     """An object file's entry, callable from any thread; the code lives as long as this does."""
 
-    def __init__(self, data: bytes, name: str) -> None:
+    def __init__(self, data: bytes) -> None:
         import llvmlite.binding as llvm
 
         jit = _jit()
         library = llvm.JITLibraryBuilder().add_object_img(data).add_current_process().export_symbol(ENTRY)
-        self._tracker = library.link(jit, name)
+        self._tracker = library.link(jit, f"tilehal-{next(_NUMBERS)}")
         self.address = int(self._tracker[ENTRY])
         self.run = RunBlocks(self.address)
 

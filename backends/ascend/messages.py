@@ -67,9 +67,9 @@ def _exceeded(
         if largest["file"] and largest["line"]:
             location = Location(largest["file"], largest["line"])
     return ResourceExceeded(
-        f"{target}: {_TITLES[space]} overflows: {needed:,} bytes needed, {available:,} available; this kernel's buffers "
-        f"there, not counting the compiler's own copies:\n{rows}",
-        hint=hint + "; options={'multi_buffer': False} halves what the compiler adds",
+        f"{target}: {_TITLES[space]} overflows: {needed:,} bytes needed, {available:,} available; this kernel's buffers"
+        f" there, not counting the compiler's own copies:\n{rows}",
+        hint=hint,
         location=location,
         details={
             "memory": space,

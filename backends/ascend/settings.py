@@ -15,7 +15,7 @@ class Settings:
 
     Attributes:
         multi_buffer: keep several copies of a buffer so that copies and computation overlap. None: on for kernels that
-            use only cube or only vector cores, off for those that use both (users report wrong results and hangs there).
+            use only cube or only vector cores, off for those that use both (users report wrong results and hangs).
         sub_block: split the vector work of a kernel that uses both core kinds over the two vector cores of an AI core.
         blockify: run the blocks in a loop inside the kernel, so that any number of them can be launched. None: when
             the grid is known to have more than 65,535 blocks.

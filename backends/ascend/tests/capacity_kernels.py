@@ -65,7 +65,7 @@ def attention(bm: int, bn: int, D: int, causal: bool) -> Any:
     @T.prim_func
     def main(
         Q: T.Tensor((M, D), "float16"), K: T.Tensor((N, D), "float16"), V: T.Tensor((N, D), "float16"),
-        O: T.Tensor((M, D), "float16"),
+        Y: T.Tensor((M, D), "float16"),
     ):  # fmt: skip
         with T.Kernel(T.ceildiv(M, bm), threads=128) as bx:
             q = T.alloc_shared((bm, D), "float16")
@@ -107,7 +107,7 @@ def attention(bm: int, bn: int, D: int, causal: bool) -> Any:
                 T.gemm(weights, v, out)
             for i, j in T.Parallel(bm, D):
                 out[i, j] = out[i, j] / total[i]
-            T.copy(out, O[bx * bm, 0])
+            T.copy(out, Y[bx * bm, 0])
 
     return main
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from core.codegen.simt.simulator.launcher import SimulatedKernel
     from core.compiler import CompileOptions, LoweredKernel
     from core.hardware import Chip
+    from core.runtime import Launcher
 
 
 def shim_folder() -> Path:
@@ -16,7 +16,7 @@ def shim_folder() -> Path:
     return Path(__file__).with_name("simulator_include")
 
 
-def simulate(chip: Chip, lowered: LoweredKernel, options: CompileOptions) -> SimulatedKernel:
+def simulate(chip: Chip, lowered: LoweredKernel, options: CompileOptions) -> Launcher:
     """Compiles generated MACA C++ for the CPU and loads it.
 
     Raises:

@@ -54,13 +54,17 @@ class Builder:
 
     def simulator(self, chip: Chip, lowered: LoweredKernel, options: CompileOptions) -> SimulatedLauncher:
         """A launcher that runs the lowered source on the CPU. Simulators keep their files for the process's life."""
+        import shutil
         import tempfile
+        import weakref
 
         self._require("tilehal_simulator", chip, "simulate")
-        directory = tempfile.TemporaryDirectory(prefix="tilehal-sim-")
-        request = BuildRequest(Path(directory.name), options)
+        directory = Path(tempfile.mkdtemp(prefix="tilehal-sim-"))
+        request = BuildRequest(directory, options)
         launcher: Launcher = self._backend.call("tilehal_simulator", chip, lowered=lowered, request=request)
-        return SimulatedLauncher(launcher, directory)
+        simulated = SimulatedLauncher(launcher)
+        weakref.finalize(simulated, shutil.rmtree, directory, ignore_errors=True)
+        return simulated
 
     def can_simulate(self, chip: Chip) -> bool:
         return self._backend.implements("tilehal_simulator", chip)
@@ -87,9 +91,8 @@ class Builder:
 class SimulatedLauncher:
     """A launcher together with what must outlive it."""
 
-    def __init__(self, launcher: Callable[..., None], kept: Any) -> None:
+    def __init__(self, launcher: Callable[..., None]) -> None:
         self._launcher = launcher
-        self._kept = kept
         #: What a simulator changed in the source, for `k.provenance.rewrites`.
         self.rewrites: tuple[str, ...] = tuple(getattr(launcher, "rewrites", ()))
 

@@ -13,7 +13,9 @@ from tests.codegen.simt.simulator.handwritten import kernel, tensor
 OUT = [tensor("out", "float32", 64, writes=True)]
 
 
-def fault(body: str, parameters: list[Any] = OUT, tensors: list[torch.Tensor] | None = None, **options: Any) -> core.LaunchError:
+def fault(
+    body: str, parameters: list[Any] = OUT, tensors: list[torch.Tensor] | None = None, **options: Any
+) -> core.LaunchError:
     """The error of a checked run."""
     launch = kernel(body, parameters, checked=True, **options)
     with pytest.raises(core.LaunchError) as caught:

@@ -228,6 +228,7 @@ void check_shared(Thread *t, Worker &w, const void *address, uint64_t offset, ui
     s.site = site;
     s.other = other;
     s.against_read = against_read;
+    s.read_announced = false;
     memcpy(s.before, address, size);
     t->suspicious = true;
   }
@@ -297,7 +298,10 @@ void watch(Thread *t, const void *address, uint64_t size, AccessKind kind, uintp
   Worker &w = *t->worker;
   const uint64_t on_stack = (uint64_t)address - (uint64_t)t;
   if (on_stack < stack_bytes) return;
-  if (t->suspicious) settle(t);
+  // The compiler announces the write of `*p = *q` before its read: the first read after a write may belong to it, so that
+  // the store has happened only when something else is announced.
+  if (t->suspicious && (kind != access_read || t->suspicion.read_announced)) settle(t);
+  t->suspicion.read_announced = true;
   const uint64_t offset = (uint64_t)address - (uint64_t)w.arena;
   if (offset < w.arena_bytes)
     check_shared(t, w, address, offset, size, kind, site);

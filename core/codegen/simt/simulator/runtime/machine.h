@@ -38,7 +38,7 @@ struct Suspicion {
   uintptr_t site;
   uint64_t other;      // the cell that was there
   uint32_t size;
-  bool against_read;
+  bool against_read, read_announced;
   unsigned char before[16];
 };
 

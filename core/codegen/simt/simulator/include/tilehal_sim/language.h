@@ -35,10 +35,28 @@
 
 // ------------------------------------------------------------------------------------------------- places
 
-#define threadIdx (tilehal_sim_thread_index())
-#define blockIdx (tilehal_sim_block_index())
-#define blockDim (tilehal_sim_block_dim())
-#define gridDim (tilehal_sim_grid_dim())
+// Objects, not macros: kernels declare variables of these names (a swizzled blockIdx). Each member asks when it is read.
+#define TILEHAL_SIM_PLACE(NAME, FUNCTION)                                                                              \
+  namespace tilehal_sim {                                                                                              \
+  struct NAME##_place {                                                                                                \
+    struct {                                                                                                           \
+      __attribute__((always_inline)) operator unsigned int() const { return FUNCTION().x; }                            \
+    } x;                                                                                                               \
+    struct {                                                                                                           \
+      __attribute__((always_inline)) operator unsigned int() const { return FUNCTION().y; }                            \
+    } y;                                                                                                               \
+    struct {                                                                                                           \
+      __attribute__((always_inline)) operator unsigned int() const { return FUNCTION().z; }                            \
+    } z;                                                                                                               \
+    __attribute__((always_inline)) operator Dim3() const { return FUNCTION(); }                                        \
+  };                                                                                                                   \
+  }                                                                                                                    \
+  static constexpr tilehal_sim::NAME##_place NAME{};
+TILEHAL_SIM_PLACE(threadIdx, tilehal_sim_thread_index)
+TILEHAL_SIM_PLACE(blockIdx, tilehal_sim_block_index)
+TILEHAL_SIM_PLACE(blockDim, tilehal_sim_block_dim)
+TILEHAL_SIM_PLACE(gridDim, tilehal_sim_grid_dim)
+#undef TILEHAL_SIM_PLACE
 #define warpSize (tilehal_sim_wave_lanes())
 TILEHAL_SIM_INLINE int __lane_id() { return tilehal_sim_lane(); }
 

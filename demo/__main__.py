@@ -52,7 +52,15 @@ def main() -> int:
         rows = []
         for case, target in jobs:
             progress.update(task, description=f"{case.name} for {target}")
-            rows.append(measure(case, target, runs_here=target in known and bool(known[target].run)))
+            info = known.get(target)
+            rows.append(
+                measure(
+                    case,
+                    target,
+                    runs_here=info is not None and bool(info.run),
+                    simulates_here=info is not None and bool(info.simulate),
+                )
+            )
             progress.advance(task)
     from demo.table import summary, table
 

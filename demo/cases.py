@@ -20,19 +20,26 @@ class Case:
     Attributes:
         factory: the `core.kernel` factory.
         arguments: its shape arguments.
-        inputs: makes the call's fp16 inputs from a generator, on the CPU.
+        simulated: smaller ones, for a run on a chip's simulator, which is a checker and not fast.
+        inputs: makes the call's fp16 inputs for given shape arguments from a generator, on the CPU.
         reference: the result in float32, computed by torch from the same inputs.
     """
 
     name: str
     factory: Any
     arguments: tuple[int, ...]
-    inputs: Callable[[torch.Generator], Tensors]
+    simulated: tuple[int, ...]
+    inputs: Callable[..., Tensors]
     reference: Callable[..., torch.Tensor]
 
     @property
     def shape(self) -> str:
-        return "×".join(map(str, self.arguments))
+        return shape_text(self.arguments)
+
+
+def shape_text(arguments: tuple[int, ...]) -> str:
+    """`1024×1024`."""
+    return "×".join(map(str, arguments))
 
 
 def _normal(generator: torch.Generator, *shape: int) -> torch.Tensor:
@@ -41,28 +48,29 @@ def _normal(generator: torch.Generator, *shape: int) -> torch.Tensor:
 
 def cases() -> list[Case]:
     """GEMM, row softmax and layernorm, fp16 in and out, float32 inside."""
-    m, n, k = 1024, 1024, 1024
-    rows, columns = 4096, 4096
     return [
         Case(
             "gemm",
             kernels.matmul,
-            (m, n, k),
-            lambda g: (_normal(g, m, k), _normal(g, k, n)),
+            (1024, 1024, 1024),
+            (256, 256, 256),
+            lambda g, m, n, k: (_normal(g, m, k), _normal(g, k, n)),
             lambda a, b: a.float() @ b.float(),
         ),
         Case(
             "softmax",
             kernels.softmax,
-            (rows, columns),
-            lambda g: (_normal(g, rows, columns),),
+            (4096, 4096),
+            (64, 1024),
+            lambda g, rows, columns: (_normal(g, rows, columns),),
             lambda x: torch.softmax(x.float(), dim=1),
         ),
         Case(
             "layernorm",
             kernels.layernorm,
-            (rows, columns),
-            lambda g: (_normal(g, rows, columns), _normal(g, columns), _normal(g, columns)),
-            lambda x, g, b: torch.nn.functional.layer_norm(x.float(), (columns,), g.float(), b.float()),
+            (4096, 4096),
+            (64, 1024),
+            lambda g, rows, columns: (_normal(g, rows, columns), _normal(g, columns), _normal(g, columns)),
+            lambda x, g, b: torch.nn.functional.layer_norm(x.float(), x.shape[1:], g.float(), b.float()),
         ),
     ]

@@ -1,4 +1,4 @@
-"""Compiles one case for one target and, where the chip is here, runs it and compares it with torch."""
+"""Compiles one case for one target, runs it on the chip or its simulator where possible, compares with torch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 import core
 from core.target import resolve
-from demo.cases import Case
+from demo.cases import Case, shape_text
 
 #: Largest error allowed, relative to the largest value of the reference: fp16 has eleven bits.
 TOLERANCE = 1e-2
@@ -25,6 +25,7 @@ class Row:
     Attributes:
         evidence: how far this run proves the kernel: `device`, `vendor compiler` or `source only`.
         tiles: the tile parameters used; resources: figures known before building.
+        simulated: the smaller shape that was run on the chip's simulator, when the chip is not here.
         error: largest absolute difference from torch in float32, divided by the largest value; None when not run.
         compile_s: from the call to the kernel object; run_s: median of a few launches after the first.
         failure: what went wrong, when something did.
@@ -37,6 +38,7 @@ class Row:
     evidence: str = "source only"
     tiles: dict[str, Any] = field(default_factory=dict)
     resources: dict[str, Any] = field(default_factory=dict)
+    simulated: str = ""
     error: float | None = None
     compile_s: float | None = None
     run_s: float | None = None
@@ -50,8 +52,11 @@ class Row:
         return {**asdict(self), "passed": self.passed}
 
 
-def measure(case: Case, target: str, *, runs_here: bool) -> Row:
-    """Compiles `case` for `target`; runs it too when the machine can. A failure is in the row, not raised."""
+def measure(case: Case, target: str, *, runs_here: bool, simulates_here: bool = False) -> Row:
+    """Compiles `case` for `target`; runs it too when the machine can. A failure is in the row, not raised.
+
+    Where only a simulator is here, the kernel is compiled once more for a smaller shape and run on that.
+    """
     row = Row(case.name, case.shape, target)
     try:
         start = time.perf_counter()
@@ -61,26 +66,32 @@ def measure(case: Case, target: str, *, runs_here: bool) -> Row:
         row.tiles = dict(kernel.config.tiles)
         row.resources = {name: value for name, value in asdict(kernel.resources.predicted).items() if value}
         if runs_here:
-            _run(case, kernel, row)
+            arguments = _check(case, case.arguments, kernel, row)
+            row.run_s = statistics.median(_launch_s(kernel, arguments) for _ in range(REPEATS))
+        elif simulates_here:
+            row.simulated = shape_text(case.simulated)
+            kernel = case.factory.compile(*case.simulated, target=target, simulate=True)
+            _check(case, case.simulated, kernel, row)
         row.evidence = kernel.provenance.evidence
     except core.TileHALError as error:
         row.failure = str(error)
     return row
 
 
-def _run(case: Case, kernel: core.Kernel, row: Row) -> None:
-    device = resolve(kernel.target).require_device().torch_device or "cpu"
-    inputs = case.inputs(torch.Generator().manual_seed(torch.seed() % 2**31))
+def _check(case: Case, shape: tuple[int, ...], kernel: core.Kernel, row: Row) -> list[torch.Tensor]:
+    """Runs the kernel on fresh random data and notes its error; returns the tensors it was called with."""
+    inputs = case.inputs(torch.Generator().manual_seed(torch.seed() % 2**31), *shape)
     expected = case.reference(*inputs)
+    device = "cpu" if kernel.simulated else resolve(kernel.target).require_device().torch_device or "cpu"
     arguments = [tensor.to(device) for tensor in inputs]
     result = kernel(*arguments).float().cpu()
     row.error = ((result - expected).abs().max() / expected.abs().max()).item()
-    row.run_s = statistics.median(_launch_s(kernel, arguments, device) for _ in range(REPEATS))
+    return arguments
 
 
-def _launch_s(kernel: core.Kernel, arguments: list[torch.Tensor], device: str) -> float:
+def _launch_s(kernel: core.Kernel, arguments: list[torch.Tensor]) -> float:
     start = time.perf_counter()
     kernel(*arguments)
-    if device != "cpu":
+    if arguments[0].device.type != "cpu":
         torch.accelerator.synchronize()
     return time.perf_counter() - start

@@ -28,8 +28,12 @@ def table(rows: list[Row]) -> Table:
             made.add_section()
         label = f"{row.kernel}\n[dim]{row.shape}[/dim]" if kernel != row.kernel else ""
         kernel = row.kernel
-        made.add_row(label, row.target, row.route, _tiles(row), _resources(row.resources), _error(row), _time(row))
+        made.add_row(label, row.target, _route(row), _tiles(row), _resources(row.resources), _error(row), _time(row))
     return made
+
+
+def _route(row: Row) -> str:
+    return f"{row.route}\n[dim]simulated at\n{row.simulated}[/dim]" if row.simulated else row.route
 
 
 def _tiles(row: Row) -> str:
@@ -69,9 +73,11 @@ def summary(rows: list[Row], left_out: dict[str, str]) -> str:
     compiled = [row for row in rows if row.compile_s is not None]
     ran = [row for row in rows if row.error is not None]
     agree = sum(row.passed for row in ran)
+    simulated = sum(bool(row.simulated) for row in ran)
     lines = [
-        f"{len(compiled)} of {len(rows)} compiled. {len(ran)} ran on this machine; {agree} of these agree with torch in"
-        f" float32 (largest error within {TOLERANCE:g} of the largest value)."
+        f"{len(compiled)} of {len(rows)} compiled. {len(ran) - simulated} ran on this machine and {simulated} on a"
+        f" simulator; {agree} of these agree with torch in float32 (largest error within {TOLERANCE:g} of the largest"
+        " value). A simulator runs the generated code on this CPU: it proves what the code means, not its speed."
     ]
     lines += [f"Not compiled for {vendor}: {reason}." for vendor, reason in left_out.items()]
     lines += [f"{row.kernel} for {row.target}: {row.failure}" for row in rows if row.failure]

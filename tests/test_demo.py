@@ -11,6 +11,7 @@ import sys
 import pytest
 from rich.console import Console
 
+import core
 from demo.cases import cases
 from demo.measure import TOLERANCE, Row, measure
 from demo.table import summary, table
@@ -40,6 +41,19 @@ def test_a_kernel_that_computes_something_else_fails() -> None:
     assert not measure(wrong, "cpu", runs_here=True).passed
 
 
+@pytest.mark.parametrize("target", ["metax:c500", "ascend:910b3"])
+def test_a_chip_that_is_not_here_is_simulated_at_a_smaller_shape(target: str) -> None:
+    info = next(info for info in core.targets() if info.target == target)
+    if not info.simulate:
+        pytest.skip(info.simulate.reason)  # its simulator's packages are an extra
+    row = measure(
+        next(case for case in cases() if case.name == "softmax"), target, runs_here=False, simulates_here=True
+    )
+    assert row.passed, row.failure
+    assert (row.evidence, row.simulated) == ("simulated", "64×1024")
+    assert row.error is not None
+
+
 def test_an_unknown_target_is_a_failed_row_with_the_reason() -> None:
     row = measure(cases()[0], "cuda:h2oo", runs_here=False)
     assert not row.passed
@@ -56,7 +70,8 @@ def test_the_table_shows_every_figure(width: int) -> None:
         "bytes_written": 1e6,
     }
     rows = [
-        Row("gemm", "1024×1024×1024", "cpu", "cpp", "device", {"block_M": 64}, resources, 2e-4, 0.5, 0.012),
+        Row("gemm", "1024×1024×1024", "cpu", "cpp", "device", {"block_M": 64}, resources, "", 2e-4, 0.5, 0.012),
+        Row("gemm", "1024×1024×1024", "metax:c500", "simt-wave", "simulated", {}, resources, "256×256×256", 3e-4, 0.5),
         Row("gemm", "1024×1024×1024", "cuda:h200", "tilelang-native", "source only", {"block_M": 128}, resources),
         Row("softmax", "8×8", "cuda:h200", failure="it broke"),
     ]
@@ -64,9 +79,19 @@ def test_the_table_shows_every_figure(width: int) -> None:
     console.print(table(rows))
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= width
-    for shown in ("gemm", "cuda:h200", "block_M=128", "48 KiB", "2.0e-04", "12 ms", "not run", "failed"):
+    for shown in (
+        "gemm",
+        "cuda:h200",
+        "block_M=128",
+        "48 KiB",
+        "2.0e-04",
+        "12 ms",
+        "not run",
+        "failed",
+        "simulated at",
+    ):
         assert shown in text
     words = summary(rows, {"metax": "it only describes"})
-    assert "1 of 3 compiled. 1 ran on this machine; 1 of these agree" in words
+    assert "2 of 4 compiled. 1 ran on this machine and 1 on a simulator; 2 of these agree" in words
     assert "Not compiled for metax: it only describes." in words
     assert "it broke" in words

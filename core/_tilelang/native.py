@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from core._tilelang.importing import import_tilelang
+from core._tilelang.silence import silent
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,7 @@ def lower_native(prim_func: Any, tvm_target: Mapping[str, Any], pass_configs: Ma
     tvm = tilelang.tvm
     context = create_backend_context(dict(tvm_target))
     configs = normalize_pass_configs(dict(pass_configs)) or {}
-    with tvm.transform.PassContext(opt_level=3, config=configs), context.target:
+    with silent(), tvm.transform.PassContext(opt_level=3, config=configs), context.target:
         host_module, device_module, *_ = engine.lower_to_host_device_ir(prim_func, context)
         functions = tuple(_device_function(func) for _, func in device_module.functions.items())
         device = engine.device_codegen_without_compile(device_module, context)

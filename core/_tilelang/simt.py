@@ -22,6 +22,7 @@ from typing import Any, Protocol
 from core._tilelang.hostplan import LaunchPlan, read_plan
 from core._tilelang.importing import import_tilelang
 from core._tilelang.native import DeviceFunction, _device_function, _text
+from core._tilelang.silence import silent
 
 #: Key of our targets among TVM's `hip` targets.
 _KEY = "tilehal-simt"
@@ -92,7 +93,7 @@ def lower_simt(
     configs = normalize_pass_configs(dict(pass_configs)) or {}
     token = _emitter.set(emitter)
     try:
-        with tvm.transform.PassContext(opt_level=3, config=configs), context.target:
+        with silent(), tvm.transform.PassContext(opt_level=3, config=configs), context.target:
             host_module, device_module, *_ = engine.lower_to_host_device_ir(prim_func, context)
             functions = tuple(_device_function(func) for _, func in device_module.functions.items())
             plan = read_plan(host_module, {f.name: len(f.argument_types) for f in functions})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from core._tilelang.importing import import_tilelang
+from core._tilelang.silence import silent
 from core.errors import KernelError, Location, TileHALError
 
 
@@ -83,10 +83,9 @@ def trace(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced
 @contextmanager
 def _trace_errors(func: Any) -> Iterator[None]:
     """Runs a trace silently (TileLang logs a dump of the rewritten source) and types what it raises."""
-    previous = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
     try:
-        yield
+        with silent():
+            yield
     except TileHALError:
         raise
     except Exception as error:
@@ -99,8 +98,6 @@ def _trace_errors(func: Any) -> Iterator[None]:
             stage=f"tracing {getattr(function, '__name__', 'the kernel')}",
             location=_definition(function),
         ) from error
-    finally:
-        logging.disable(previous)
 
 
 def _function(func: Any) -> Any:

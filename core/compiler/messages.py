@@ -100,6 +100,22 @@ _RULES = (
         "a fragment is spread over threads: copy it to a shared buffer to read one element of it",
     ),
     _rule(
+        r"must be a full region|Loop layout is not injective",
+        UnsupportedOp,
+        "TileLang finds no thread layout for a part of a fragment: give the part a fragment of its own",
+        about="Gemm",
+    ),
+    _rule(
+        r"InputDim\(\)",
+        UnsupportedOp,
+        "TileLang finds no thread layout for this shape of a fragment: drop its dimensions of extent 1",
+    ),
+    _rule(
+        r"Unresolved call",
+        UnsupportedOp,
+        "this chip's code generator has no such function: spell it out with arithmetic",
+    ),
+    _rule(
         r"No valid warp partition|warp partition|m_warp|n_warp",
         ResourceExceeded,
         "use fewer threads or a larger tile: each warp needs at least one matrix-instruction tile of its own",

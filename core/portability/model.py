@@ -47,6 +47,9 @@ RULES: Mapping[str, str] = {
     "symbolic-rows-without-tma": "A copy of rows of symbolic length, which TMA may not take.",
     "odd-warpgroup-tile": "A tile that warpgroup instructions compute wrongly.",
     "narrow-integers": "8- or 16-bit integer arithmetic, which C widens.",
+    "signed-popcount": "Bits of a signed integer, which TileLang counts for unsigned ones only.",
+    "fragment-element": "One place of a fragment by number, which TileLang cannot address.",
+    "kept-dimension": "A reduction whose result keeps the reduced dimension, for which TileLang finds no layout.",
 }
 
 

@@ -136,3 +136,21 @@ def test_rewrites_are_told_once_with_their_lines():
     told = [line for line in legal.rewrites if "multiply-add loops" in line]
     assert len(told) == 1
     assert "(line " in told[0]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+def test_bits_of_signed_integers_are_counted_as_those_of_unsigned_ones(dtype):
+    @T.prim_func
+    def main(A: T.Tensor((64,), dtype), B: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                B[i] = T.cast(T.popcount(A[i]), "int32")
+
+    assert [one.rule for one in found(main, "cuda:h200")] == [Rule.SIGNED_POPCOUNT]
+    legal = legalise(Program(main), core.chip("cuda:h200"), OPTIONS)
+    bits = torch.iinfo(getattr(torch, dtype)).bits
+    values = torch.tensor([0, 1, -1, 5, -128, 127, 64, -2] * 8).to(getattr(torch, dtype))
+    got = torch.empty(64, dtype=torch.int32)
+    core.compile(legal.prim_func, target="cpu")(values, got)
+    assert got.tolist() == [(int(value) & (2**bits - 1)).bit_count() for value in values]
+    assert "__popc" in core.compile(main, target="cuda:h200", build=False).get_kernel_source()

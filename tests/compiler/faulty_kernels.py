@@ -402,3 +402,30 @@ def two_gemms_one_too_small():
             T.copy(d, C)
 
     return main
+
+
+def kept_dimension():
+    @T.prim_func
+    def main(A: T.Tensor((64, 32), "float32"), B: T.Tensor((64, 1), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_fragment((64, 32), "float32")
+            b = T.alloc_fragment((64, 1), "float32")
+            T.copy(A, a)
+            T.reduce_sum(a, b, dim=1)  # fault
+            T.copy(b, B)
+
+    return main
+
+
+def part_of_a_fragment():
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), C: T.Tensor((64, 128), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 64), "float16")
+            c = T.alloc_fragment((64, 128), "float32")
+            T.copy(A, a)
+            T.clear(c)
+            T.gemm(a, a, c[0:64, 0:64])  # fault
+            T.copy(c, C)
+
+    return main

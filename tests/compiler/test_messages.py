@@ -33,6 +33,9 @@ FAULTS = (
     ("cumsum_bad_dim", ShapeMismatch, "Dimension 2 is out of bounds", "must exist in the source"),
     ("shared_in_global_reduce", UnsupportedOp, "global and global", "T.alloc_fragment"),
     ("unsupported_dtype", UnsupportedOp, "multiple of bytes", "types of docs/program.md"),
+    ("fragment_constant_index", UnsupportedOp, "a at 5: a fragment is spread over threads", "shared buffer"),
+    ("kept_dimension", UnsupportedOp, "keeps the reduced dimension", "without dimension 1"),
+    ("part_of_a_fragment", UnsupportedOp, "must be a full region", "fragment of its own"),
     ("transposed_fragment", UnsupportedOp, "Layout infer conflict between a and b", "shared buffer"),
     ("unknown_op", KernelError, "no attribute 'copyy'", "did you mean copy"),
     ("unknown_name", KernelError, "'not_defined' is not defined", "define not_defined before"),
@@ -68,14 +71,11 @@ def test_a_fault_has_its_type_line_and_hint(kernel, error, reason, hint):
     assert line_of(found).rstrip().endswith("# fault")
 
 
-def test_a_single_element_of_a_fragment_is_placed_at_the_fragment():
-    """TileLang's diagnostic quotes the declaration, not the read."""
-    found = refused("fragment_constant_index")
-    assert type(found) is UnsupportedOp
-    assert "non-zero index [5]" in found.message
+def test_a_diagnostic_that_quotes_a_line_is_placed_there():
+    text = f"Fatal: no good\n  --> {faulty_kernels.__file__}:7:1\n   |\n 7 | x"
+    found = translate(RuntimeError(text), fallback=UnsupportedOp, stage="lowering main")
+    assert found.location == Location(faulty_kernels.__file__, 7)
     assert "-->" not in found.message
-    assert "a = T.alloc_fragment" in line_of(found)
-    assert "shared buffer" in found.hint
 
 
 def test_a_return_inside_a_kernel_is_placed_at_the_kernel():
@@ -94,7 +94,9 @@ def test_a_constant_without_a_value_names_the_kernel():
     assert "@tilelang.jit" in line_of(found)
 
 
-@pytest.mark.parametrize("kernel", ["gemm_wrong_k", "python_abs", "gemm_tiny", "variable_of_branch"])
+@pytest.mark.parametrize(
+    "kernel", ["gemm_wrong_k", "python_abs", "gemm_tiny", "variable_of_branch", "part_of_a_fragment"]
+)
 def test_nothing_is_printed(kernel, capfd):
     """TileLang's dump of the rewritten source stays out of the user's terminal."""
     refused(kernel)

@@ -39,7 +39,7 @@ def verdict(prim_func, target: str, mark: str) -> tuple[Status, tuple[str, ...]]
         ("float16", "float16", "metax:c500", Status.REFUSED, ("unsupported-op",)),
         ("float8_e4m3fn", "float32", "cuda:h200", Status.NATIVE, ()),
         ("float8_e4m3fn", "float32", "cuda:a100", Status.REFUSED, ("unsupported-op",)),
-        ("float8_e4m3fn", "float32", "ascend:910b3", Status.REFUSED, ("unsupported-op",)),
+        ("float8_e4m3fn", "float32", "ascend:910b3", Status.EMULATED, ("no-matrix-instruction",)),
         ("float32", "float32", "cuda:h200", Status.EMULATED, ("float32-product",)),
         ("float32", "float32", "metax:c500", Status.NATIVE, ()),
         ("int8", "int32", "cuda:a100", Status.NATIVE, ()),

@@ -1,4 +1,4 @@
-"""Where TileLang's own pipeline would give a statement another meaning than docs/program.md does, and what is done.
+"""Where TileLang's own pipeline gives a statement another meaning than docs/program.md does, or none; what is done.
 
 Data, not action: :func:`core.codegen.tir.legalise` applies it, `tilehal portability` prints it.
 """
@@ -10,7 +10,25 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from core.program.nodes import Binary, BinaryOp, Buffer, Cast, Const, Copy, Fill, Gemm, Reduce, Region, Scope, Stmt
+from core.program.expressions import constant_int
+from core.program.nodes import (
+    Binary,
+    BinaryOp,
+    Buffer,
+    Cast,
+    Const,
+    Copy,
+    Expr,
+    Fill,
+    Gemm,
+    Load,
+    Math,
+    Reduce,
+    Region,
+    Scope,
+    Stmt,
+    Store,
+)
 from core.program.walk import expressions, statements
 
 if TYPE_CHECKING:
@@ -39,6 +57,9 @@ class Rule(StrEnum):
     NO_MATRIX_INSTRUCTION = "no-matrix-instruction"
     OPERAND_IN_FRAGMENT = "product-operand-in-fragment"
     NARROW_INTEGERS = "narrow-integers"
+    SIGNED_POPCOUNT = "signed-popcount"
+    FRAGMENT_ELEMENT = "fragment-element"
+    KEPT_DIMENSION = "kept-dimension"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +70,7 @@ class Difference:
         message: what differs and, unless it is refused, what the rewrite does.
         hint: what to write instead; empty when nothing is better.
         buffers: those the remedy concerns: the tensors kept off the bulk copy engine, the operands of a product.
+        stock: what TileLang itself says of it, where it refuses.
     """
 
     rule: Rule
@@ -57,6 +79,7 @@ class Difference:
     message: str
     hint: str = ""
     buffers: tuple[Buffer, ...] = ()
+    stock: str = ""
 
 
 #: Integer types that C computes in `int`.
@@ -84,6 +107,8 @@ def differences(view: View, chip: Chip, options: CompileOptions) -> tuple[Differ
             case _:
                 pass
         found += _narrow(stmt)
+        found += _popcount(stmt)
+        found += _fragment_element(stmt)
     return tuple(found)
 
 
@@ -99,6 +124,17 @@ def _reduce(stmt: Reduce, chip: Chip) -> Iterator[Difference]:
                 " ignores the slice",
                 "copy the slice into a buffer of its own and reduce that",
             )
+
+    source, result = stmt.src.buffer, stmt.dst.buffer
+    if result.scope is Scope.FRAGMENT and result.rank == source.rank > 1:
+        yield Difference(
+            Rule.KEPT_DIMENSION,
+            Remedy.REFUSED,
+            stmt,
+            f"T.reduce_{stmt.kind} into {result.name}, which keeps the reduced dimension: TileLang has no layout",
+            f"give {result.name} the shape of {source.name} without dimension {stmt.dim}",
+            stock="Check failed: vars.size() == InputDim()",
+        )
 
 
 def _whole(region: Region) -> bool:
@@ -197,4 +233,39 @@ def _narrow(stmt: Stmt) -> Iterator[Difference]:
         if widened or (arithmetic and expr.dtype in NARROW_INTEGERS):
             message = "integer arithmetic wraps in its own type: casts made explicit, since C widens it"
             yield Difference(Rule.NARROW_INTEGERS, Remedy.REWRITTEN, stmt, message)
+            return
+
+
+def _popcount(stmt: Stmt) -> Iterator[Difference]:
+    """TileLang counts the bits of unsigned integers only."""
+    for expr in expressions(stmt):
+        if isinstance(expr, Math) and expr.function == "popcount" and expr.args[0].dtype.startswith("int"):
+            message = "popcount of a signed integer counts the bits of the unsigned one"
+            yield Difference(Rule.SIGNED_POPCOUNT, Remedy.REWRITTEN, stmt, message)
+            return
+
+
+def _fragment_element(stmt: Stmt) -> Iterator[Difference]:
+    """A fragment is spread over threads; TileLang addresses none of its elements by number, but the first."""
+    accesses: list[tuple[Buffer, tuple[Expr, ...]]] = [
+        (expr.buffer, expr.indices) for expr in expressions(stmt) if isinstance(expr, Load)
+    ]
+    if isinstance(stmt, Store):
+        accesses.append((stmt.buffer, stmt.indices))
+    if isinstance(stmt, Copy):
+        for region in (stmt.src, stmt.dst):
+            single = zip(region.mins, region.extents, strict=True)
+            accesses.append((region.buffer, tuple(low for low, extent in single if constant_int(extent) == 1)))
+    for buffer, indices in accesses:
+        places = [index.value for index in indices if isinstance(index, Const) and index.value != 0]
+        if buffer.scope is Scope.FRAGMENT and places:
+            yield Difference(
+                Rule.FRAGMENT_ELEMENT,
+                Remedy.REFUSED,
+                stmt,
+                f"{buffer.name} at {places[0]}: a fragment is spread over threads, and TileLang cannot address a place"
+                " of it by number",
+                f"copy {buffer.name} to a shared buffer (T.alloc_shared) and use that",
+                stock=f"Fragment buffer access with non-zero index [{places[0]}] is not supported",
+            )
             return

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from core.codegen.tir import copies, narrow, products
+from core.codegen.tir import bits, copies, narrow, products
 from core.codegen.tir.differences import Difference, Remedy, Rule, differences
 from core.errors import UnsupportedOp
 from core.program.nodes import Stmt
@@ -55,7 +55,12 @@ def legalise(program: Program, chip: Chip, options: CompileOptions) -> Legalised
     found = differences(program.view, chip, options)
     for difference in found:
         if difference.remedy is Remedy.REFUSED:
-            raise UnsupportedOp(difference.message, hint=difference.hint, location=difference.stmt.location)
+            raise UnsupportedOp(
+                difference.message,
+                hint=difference.hint,
+                location=difference.stmt.location,
+                details={"rule": difference.rule.value, "stock": difference.stock},
+            )
     result = Legalised(program.prim_func)
     for difference in found:
         if difference.rule is Rule.ODD_WARPGROUP_TILE:
@@ -68,6 +73,10 @@ def legalise(program: Program, chip: Chip, options: CompileOptions) -> Legalised
     result.prim_func, changed = narrow.wrap(result.prim_func)
     if changed:
         result.rewrites.append("integer arithmetic wraps in its own type: casts made explicit, since C widens it")
+    signed = [one for one in found if one.rule is Rule.SIGNED_POPCOUNT]
+    if signed:
+        result.prim_func = bits.unsigned_popcount(result.prim_func)
+        _say(signed, result)
     _bulk_copies(program, found, result)
     _products(found, result)
     return result

@@ -41,11 +41,11 @@ def tilehal_build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> 
 
 
 @hookimpl
-def tilehal_diagnose(chip: Chip) -> Sequence[Finding]:
-    """What is missing on this machine."""
-    from backends.ascend.diagnose import diagnose
+def tilehal_launcher(chip: Chip, built: BuiltKernel) -> Launcher:
+    """Launches through CANN's public runtime."""
+    from backends.ascend.runtime.launcher import AscendLauncher
 
-    return diagnose(chip)
+    return AscendLauncher(chip, built)
 
 
 @hookimpl
@@ -54,3 +54,11 @@ def tilehal_simulator(chip: Chip, lowered: LoweredKernel, request: BuildRequest)
     from backends.ascend.simulator.simulate import simulator
 
     return simulator(chip, lowered, verbose=request.options.verbose)
+
+
+@hookimpl
+def tilehal_diagnose(chip: Chip) -> Sequence[Finding]:
+    """What is missing on this machine."""
+    from backends.ascend.diagnose import diagnose
+
+    return diagnose(chip)

@@ -1,1 +1,1 @@
-"""Runs the modules given to Huawei's compiler on this machine's CPU. docs/ascend.md, "Simulator", says what that proves."""
+"""Runs the modules given to Huawei's compiler on this machine's CPU. docs/ascend.md says what that proves."""

@@ -74,12 +74,12 @@ def entry_ir(function: str, arguments: Sequence[Mapping[str, Any]]) -> str:
                 f"ptr %memref{number}, i32 0, i32 {field}"
             )
             setup.append(f"  store {value}, ptr %field{number}_{field}")
-        for field, value in ((3, 2**62), (4, 1)):
+        for field, extent in ((3, 2**62), (4, 1)):
             setup.append(
                 f"  %field{number}_{field} = getelementptr {{ptr, ptr, i64, [1 x i64], [1 x i64]}}, "
                 f"ptr %memref{number}, i32 0, i32 {field}, i32 0"
             )
-            setup.append(f"  store i64 {value}, ptr %field{number}_{field}")
+            setup.append(f"  store i64 {extent}, ptr %field{number}_{field}")
         operands.append(f"ptr %memref{number}")
     lines = [
         f"define void @{ENTRY}(ptr %slots, ptr %next, i64 %total, i32 %x, i32 %y, i32 %z) {{",

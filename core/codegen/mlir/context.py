@@ -19,9 +19,9 @@ from core.codegen.mlir.elementwise import Elementwise
 from core.codegen.mlir.lanes import Axis, Condition, Lanes, NeedsLoop
 from core.codegen.mlir.liveness import Liveness
 from core.codegen.mlir.ops import Extent
-from core.codegen.mlir.types import INDEX, Tensor, element_of, memory_type, value_type
+from core.codegen.mlir.types import INDEX, Scalar, Tensor, element_of, memory_type, value_type
 from core.errors import Location, UnsupportedOp
-from core.program.expressions import constant_int, dtype_bits, is_integer
+from core.program.expressions import constant_int, dtype_bits, is_float, is_integer
 from core.program.intervals import Interval, bounds
 from core.program.nodes import (
     AtomicExpr,
@@ -204,16 +204,49 @@ class Context:
     def _viewed(self, value: Value, held: Buffer, wanted: Buffer) -> Value:
         if held is wanted:
             return value
-        if prod(self.shape(held)) != prod(self.shape(wanted)) or dtype_bits(held.dtype) != dtype_bits(wanted.dtype):
+        have, want = dtype_bits(held.dtype), dtype_bits(wanted.dtype)
+        if prod(self.shape(held)) * have != prod(self.shape(wanted)) * want or (
+            have != want and (is_float(held.dtype) or is_float(wanted.dtype)) and "bool" in (held.dtype, wanted.dtype)
+        ):
             raise self.unsupported(
-                f"{wanted.name} and {held.name} share memory but differ in size or in the width of an element",
-                "give each its own buffer and copy",
+                f"{wanted.name} and {held.name} share memory but differ in size", "give each its own buffer and copy"
             )
+        if have != want:
+            return self._repacked(value, held, wanted)
         if held.dtype != wanted.dtype:
             element = memory_type(wanted.dtype)
             if element_of(value.type) != element:
                 value = ops.convert(self.b, "bitcast", value, element)
         return ops.reshape(self.b, value, self.shape(wanted))
+
+    def _repacked(self, value: Value, held: Buffer, wanted: Buffer) -> Value:
+        """The same bytes as elements of another width, the first byte lowest."""
+        have, want = dtype_bits(held.dtype), dtype_bits(wanted.dtype)
+        small, large = Scalar(f"i{min(have, want)}"), Scalar(f"i{max(have, want)}")
+        count, parts = prod(self.shape(wanted if have < want else held)), max(have, want) // min(have, want)
+        bits = Scalar(f"i{have}")
+        if element_of(value.type) != bits:
+            value = ops.convert(self.b, "bitcast", value, bits)
+        narrow = ops.reshape(self.b, value, [count, parts]) if have < want else None
+        wide = None if have < want else ops.reshape(self.b, value, [count])
+        result: Value | None = None
+        for part in range(parts):
+            distance = self.b.constant(part * small.bits, large)
+            if narrow is not None:
+                column = ops.reshape(self.b, ops.extract_slice(self.b, narrow, [0, part], [count, 1], [1, 1]), [count])
+                shifted = ops.convert(self.b, "extui", column, large)
+                shifted = ops.arith(self.b, "shli", shifted, ops.fill(self.b, distance, [count]))
+                result = shifted if result is None else ops.arith(self.b, "ori", result, shifted)
+            elif wide is not None:
+                shifted = ops.arith(self.b, "shrui", wide, ops.fill(self.b, distance, [count]))
+                column = ops.reshape(self.b, ops.convert(self.b, "trunci", shifted, small), [count, 1])
+                result = result or ops.empty(self.b, [count, parts], small)
+                result = ops.insert_slice(self.b, column, result, [0, part], [1, 1])
+        assert result is not None
+        element = memory_type(wanted.dtype)
+        if element_of(result.type) != element:
+            result = ops.convert(self.b, "bitcast", result, element)
+        return ops.reshape(self.b, result, self.shape(wanted))
 
     def check_dtype(self, dtype: str) -> None:
         value_type(dtype, self.b.location)

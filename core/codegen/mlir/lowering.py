@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from core.codegen.mlir.dialect import Argument, TileDialect
@@ -11,7 +12,7 @@ from core.codegen.mlir.module import TileModule, lower_launch
 from core.compiler.artifacts import LoweredKernel
 from core.errors import UnsupportedOp
 from core.program.expressions import to_python
-from core.program.nodes import Assert, Expr, If, Let, Stmt
+from core.program.nodes import Assert, Compare, Const, Expr, If, Launch, Logical, Not, Stmt
 from core.runtime.signature import TensorArgument
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ def lower(
 
     The metadata of the kernel has, for build, launch and simulation:
 
+    * `asserts`: what the host asserts: `condition` (Python, or None), `message`, `file`, `line`;
     * `launches`: per launch `entry`, `arguments` (each `role`, `name`, `type`, in the function's order; a `buffer` has
       its extents in `elements`), `grid` (Python expressions over symbols and scalars), `looped`, `matmuls`, `atomics`;
     * `asserts`: messages of the host's assertions;
@@ -49,8 +51,7 @@ def lower(
         UnsupportedOp: what has no form on tiles, with the user's line.
     """
     view = program.view
-    host = _host_asserts(view.body)
-    launches = view.launches
+    launches, asserts = _host(view.body, ())
     modules = []
     for number, launch in enumerate(launches):
         suffix = f"_{number}" if len(launches) > 1 else ""
@@ -72,7 +73,7 @@ def lower(
         rewrites=tuple(dict.fromkeys(line for module in modules for line in module.facts.rewrites)),
         metadata={
             "launches": [_launch_record(module, grid) for module, grid in zip(modules, grids, strict=True)],
-            "asserts": host,
+            "asserts": asserts,
             "files": files,
             "strip": list(dialect.vendor_attributes),
             "tensors": [a.name for a in program.signature.arguments if isinstance(a, TensorArgument)],
@@ -106,18 +107,56 @@ def _text(expr: Expr) -> str:
         raise UnsupportedOp(f"the grid is not an integer expression over sizes: {error}") from error
 
 
-def _host_asserts(body: tuple[Stmt, ...]) -> list[str]:
-    """Messages of the host's assertions; a launch under a host condition is refused."""
-    messages = []
+def _host(body: tuple[Stmt, ...], conditions: tuple[Expr, ...]) -> tuple[list[Launch], list[dict[str, Any]]]:
+    """The launches in order, and what the host asserts before them.
+
+    A launch under conditions of the host is launched always: its blocks test the conditions themselves.
+    """
+    launches: list[Launch] = []
+    asserts: list[dict[str, Any]] = []
     for stmt in body:
         if isinstance(stmt, If):
-            raise UnsupportedOp(
-                "a launch under a condition of the host",
-                hint="launch always and test inside the kernel",
-                location=stmt.location,
-            )
-        if isinstance(stmt, Let):
-            continue
-        if isinstance(stmt, Assert):
-            messages.append(stmt.message)
-    return messages
+            for holds, inner in ((stmt.condition, stmt.then), (Not("bool", stmt.condition), stmt.otherwise)):
+                found, more = _host(inner, (*conditions, holds))
+                launches += found
+                asserts += more
+        elif isinstance(stmt, Launch):
+            inside = stmt.body
+            for condition in reversed(conditions):
+                inside = (If(condition=condition, then=inside, location=stmt.location),)
+            launches.append(replace(stmt, body=inside) if conditions else stmt)
+        elif isinstance(stmt, Assert) and not conditions:
+            asserts.append(_assert_record(stmt))
+    return launches, asserts
+
+
+def _assert_record(stmt: Assert) -> dict[str, Any]:
+    """An assertion as a Python condition over sizes and scalars; None where it is not of that kind."""
+    location = stmt.location
+    return {
+        "condition": condition_text(stmt.condition),
+        "message": stmt.message,
+        "file": str(location.file) if location else None,
+        "line": location.line if location else None,
+    }
+
+
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def condition_text(expr: Expr) -> str | None:
+    """A condition over sizes and scalars as Python text; None when it is something else."""
+    if isinstance(expr, Const):
+        return str(bool(expr.value))
+    if isinstance(expr, Not):
+        inner = condition_text(expr.a)
+        return None if inner is None else f"not ({inner})"
+    if isinstance(expr, Logical):
+        sides = condition_text(expr.a), condition_text(expr.b)
+        return None if None in sides else f"({sides[0]}) {expr.op.value} ({sides[1]})"
+    if isinstance(expr, Compare):
+        try:
+            return f"{to_python(expr.a)} {_COMPARISONS[expr.op.value]} {to_python(expr.b)}"
+        except ValueError:
+            return None
+    return None

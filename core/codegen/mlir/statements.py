@@ -9,10 +9,10 @@ from dataclasses import replace
 from core.codegen.mlir import ops, tileops
 from core.codegen.mlir.builder import Value
 from core.codegen.mlir.context import Context
+from core.codegen.mlir.exits import has_exit, without_exits
 from core.codegen.mlir.lanes import Axis, Condition, Lanes, NeedsLoop
 from core.codegen.mlir.liveness import written
 from core.codegen.mlir.types import value_type
-from core.errors import UnsupportedOp
 from core.program.expressions import constant_int
 from core.program.intervals import Interval, bounds, loop_range
 from core.program.nodes import (
@@ -43,7 +43,7 @@ from core.program.nodes import (
     Var,
     While,
 )
-from core.program.walk import children, expressions, statements, subexpressions
+from core.program.walk import expressions, statements, subexpressions
 
 
 class Statements:
@@ -93,10 +93,7 @@ class Statements:
             case If():
                 self._if(stmt)
             case Break() | Continue():
-                raise self.c.unsupported(
-                    f"{type(stmt).__name__.lower()} has no form in structured loops",
-                    "put the rest of the loop's body, and its condition, under a flag",
-                )
+                raise self.c.unsupported(f"{type(stmt).__name__.lower()} outside a loop")
             case OpaqueStmt(operation=name):
                 raise self.c.unsupported(f"{name} has no meaning outside its own dialect")
             case _:
@@ -216,8 +213,8 @@ class Statements:
         c = self.c
         if any(map(c.axes_of, (stmt.start, stmt.extent))):
             raise NeedsLoop
-        if _has_exit(stmt.body):
-            self._while(_with_exits(stmt, c))
+        if has_exit(stmt.body):
+            self._without_exits(stmt)
             return
         body, cleared = _hoisted_clears(stmt)
         for gemm in cleared:
@@ -255,10 +252,22 @@ class Statements:
             return self._order(changed)
         return self._order(changed & (after | exposed | cleared))
 
+    def _without_exits(self, stmt: For | While) -> None:
+        c = self.c
+        if c.axes:
+            raise NeedsLoop
+        rewritten, flags = without_exits(stmt)
+        for flag in flags:
+            c.canonical[flag.storage] = flag
+        self.body(rewritten)
+
     def _while(self, stmt: While) -> None:
         c = self.c
         if c.axes:
             raise NeedsLoop
+        if has_exit(stmt.body):
+            self._without_exits(stmt)
+            return
         carried = self._carried_by(stmt, stmt.body)
         inits = [self._carried(storage) for storage in carried]
 
@@ -360,24 +369,6 @@ def _without_return(body: Sequence[Stmt]) -> Sequence[Stmt]:
 
 def _leaves(stmt: If) -> bool:
     return _ends(stmt.then) or _ends(stmt.otherwise)
-
-
-def _has_exit(body: Sequence[Stmt]) -> bool:
-    """Whether a `Break` or `Continue` of this loop (not of a nested one) is inside."""
-    for stmt in body:
-        if isinstance(stmt, Break | Continue):
-            return True
-        if isinstance(stmt, If) and _has_exit(children(stmt)):
-            return True
-    return False
-
-
-def _with_exits(stmt: For, c: Context) -> While:
-    raise UnsupportedOp(
-        "break and continue have no form in structured loops",
-        hint="put the rest of the loop's body, and its condition, under a flag",
-        location=stmt.location,
-    )
 
 
 def _hoisted_clears(stmt: For) -> tuple[tuple[Stmt, ...], list[Gemm]]:

@@ -1,8 +1,8 @@
 """Launching through a CUDA-like runtime library, by its plain C functions.
 
 The functions are those of CUDA's runtime and driver in the vendor's spelling: `<prefix>ModuleLoadData`,
-`ModuleGetFunction`, `ModuleLaunchKernel`, `SetDevice`, `StreamSynchronize`, `GetErrorName`, `GetErrorString`. A launch is
-judged by the code it returns, never by a last error, which may be a stale one.
+`ModuleGetFunction`, `ModuleLaunchKernel`, `SetDevice`, `StreamSynchronize`, `GetErrorName`, `GetErrorString`. A launch
+is judged by the code it returns, never by a last error, which may be a stale one.
 """
 
 from __future__ import annotations

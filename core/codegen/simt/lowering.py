@@ -43,8 +43,8 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
     float32 products to round their operands.
 
     Raises:
-        UnsupportedOp: the chip's wave width is unknown or none the pipeline knows, TileLang refused the kernel, or the
-            generated code uses something that the dialect does not cover (named, with the user's line).
+        UnsupportedOp: the chip's wave width is unknown or none the pipeline knows, TileLang refused the kernel, or
+            the generated code uses something that the dialect does not cover (named, with the user's line).
         ResourceExceeded: the lowered kernel needs more shared memory than a block may have.
     """
     from core.codegen.tir import legalise

@@ -37,7 +37,7 @@ _PATTERNS = (
     (Kind.STRING, r'(?:u8|[uUL])?"(?:[^"\\\n]|\\.)*"|\'(?:[^\'\\\n]|\\.)*\''),
     (Kind.NUMBER, r"\.?\d(?:[eEpP][+-]|[\w.'])*"),
     (Kind.NAME, r"[A-Za-z_$][\w$]*"),
-    (Kind.PUNCTUATION, r"::|->\*?|<<=|>>=|<=>|\.\.\.|[-+*/%&|^=!<>]=|<<|>>|&&|\|\||\+\+|--|[^\s\w]"),
+    (Kind.PUNCTUATION, r"::|->\*?|<<=|>>=|<=>|\.\.\.|[-+*/%&|^=!<>]=|<<|>>|&&|\|\||\+\+|--|[^\s\w\"']"),
 )
 _TOKEN = re.compile("|".join(f"(?P<{kind.name}>{pattern})" for kind, pattern in _PATTERNS), re.DOTALL)
 

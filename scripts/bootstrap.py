@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 TORCH_VERSION = "2.13.0"
 BACKENDS = ("cpu", "cuda", "ascend", "metax")
-#: Vendors' own compilers and what simulates their chips: pip can install them, so their tests run wherever the checks do.
+#: Vendors' own compilers and simulators' parts that pip can install: their tests run wherever the checks do.
 EXTRAS = {"ascend": "[simulator]"}
 CXX_COMPILERS = ("c++", "g++", "clang++")
 

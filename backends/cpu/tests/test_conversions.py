@@ -9,7 +9,6 @@ import torch
 
 NARROW = ("float16", "bfloat16", "float8_e4m3fn", "float8_e5m2")
 LARGEST = {"float8_e4m3fn": 448.0, "float8_e5m2": 57344.0}
-INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 Compile = Callable[..., Any]
 
@@ -117,8 +116,15 @@ def test_wide_integers_round_once_to_a_narrow_type(cpu: Compile) -> None:
     assert y.tolist() == [2.0**62 + 2.0**55, 2.0**62]
 
 
-@pytest.mark.parametrize("source", INTEGERS)
-@pytest.mark.parametrize("target", INTEGERS)
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("int8", "uint8"), ("int8", "int64"), ("int8", "uint32"), ("uint8", "int8"), ("uint8", "int16"),
+        ("int16", "int8"), ("int16", "uint64"), ("uint16", "int16"), ("int32", "int8"), ("int32", "uint8"),
+        ("int32", "uint32"), ("int32", "int64"), ("uint32", "int32"), ("uint32", "int64"), ("int64", "int8"),
+        ("int64", "int32"), ("int64", "uint64"), ("uint64", "int64"),
+    ],
+)  # fmt: skip
 def test_integers_wrap(cpu: Compile, source: str, target: str) -> None:
     info, out = torch.iinfo(getattr(torch, source)), torch.iinfo(getattr(torch, target))
     values = sorted({info.min, info.max, 0, 1, min(info.max, 127), min(info.max, 200), max(info.min, -1)})
@@ -130,7 +136,7 @@ def test_integers_wrap(cpu: Compile, source: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("source", ["float16", "float32", "float64", "bfloat16"])
-@pytest.mark.parametrize("target", INTEGERS)
+@pytest.mark.parametrize("target", ["int8", "uint8", "int32", "int64"])
 def test_floats_truncate_towards_zero(cpu: Compile, source: str, target: str) -> None:
     values = [0.0, 0.5, 0.99, 1.5, 2.5, 100.75, 127.0]
     if target.startswith("int"):

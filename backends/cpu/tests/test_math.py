@@ -68,8 +68,14 @@ def ulp_error(got: torch.Tensor, exact: torch.Tensor) -> float:
     return float(((got.double() - exact).abs() / ulp).max())
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
-@pytest.mark.parametrize("name", FUNCTIONS)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, "float32") for name in FUNCTIONS),
+        *((name, "float16") for name in ("exp", "exp2", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "floor")),
+        *((name, "bfloat16") for name in ("exp", "log", "sqrt", "sigmoid")),
+    ],
+)
 def test_function_is_accurate(cpu: Compile, name: str, dtype: str) -> None:
     function, reference, low, high = FUNCTIONS[name]
     gen = torch.Generator().manual_seed(3)

@@ -7,9 +7,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 
 from core.codegen.cpp import tiles
-from core.codegen.cpp.expressions import Expressions, element_span
+from core.codegen.cpp.expressions import Expressions
 from core.codegen.cpp.guards import whole_tile_condition
 from core.codegen.cpp.types import cpp_type, is_float
+from core.codegen.cpp.usage import element_span
 from core.codegen.cpp.writer import Writer, short, string_literal
 from core.errors import Location, UnsupportedOp
 from core.program import walk

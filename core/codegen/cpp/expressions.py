@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Sequence
 
+from core.codegen.cpp.literals import literal, zero
 from core.codegen.cpp.names import Names
 from core.codegen.cpp.ranges import Ranges
-from core.codegen.cpp.types import cpp_type, integer_range, is_float, is_integer, is_narrow_float
+from core.codegen.cpp.types import cpp_type, integer_range, is_float, is_integer
+from core.codegen.cpp.usage import element_span
 from core.errors import Location, UnsupportedOp
 from core.program import walk
 from core.program.nodes import (
@@ -185,7 +185,8 @@ class Expressions:
     def _node(self, expr: Expr, index: bool) -> tuple[str, int]:
         match expr:
             case Const():
-                return self._constant(expr, index)
+                text = literal(expr, self._type(expr), plain=index)
+                return text, _UNARY if text.startswith("-") else _PRIMARY
             case Var():
                 return self.names.of(expr), _PRIMARY
             case Load():
@@ -235,23 +236,6 @@ class Expressions:
     def _type(self, expr: Expr) -> str:
         return cpp_type(expr.dtype, self.location).value
 
-    def _constant(self, expr: Const, index: bool) -> tuple[str, int]:
-        dtype, value = expr.dtype, expr.value
-        if dtype == "bool":
-            return ("true" if value else "false"), _PRIMARY
-        if is_float(dtype):
-            return _float_literal(float(value), dtype, self._type(expr))
-        number = int(value)
-        own = _UNARY if number < 0 else _PRIMARY
-        if index and abs(number) < 2**31:
-            return str(number), own
-        if dtype == "int32":
-            return (str(number), own) if number > -(2**31) else ("INT32_MIN", _PRIMARY)
-        if dtype == "int64" and number == integer_range(dtype)[0]:
-            return "INT64_MIN", _PRIMARY
-        suffix = "ull" if number > 2**63 - 1 else "ll" if abs(number) > 2**31 - 1 else ""
-        return f"{self._type(expr)}({number}{suffix})", _PRIMARY
-
     def _load(self, expr: Load) -> tuple[str, int]:
         cpp_type(expr.dtype, self.location)
         guard = self.guard(expr.buffer, expr.indices, expr.guard)
@@ -264,7 +248,7 @@ class Expressions:
                 hint="bind it to a name first: `slot = T.atomic_add(..., return_prev=True)`",
                 location=self.location,
             )
-        fill = expr.fill if expr.fill is not None else _zero(expr.dtype)
+        fill = expr.fill if expr.fill is not None else zero(expr.dtype)
         read = f"bool({access})" if expr.dtype == "bool" else access
         return f"{guard} ? {read} : {self._render(fill, _OR, index=False)}", _TERNARY
 
@@ -386,50 +370,4 @@ class Expressions:
         guard = self.guard(target.buffer, target.indices, target.guard)
         if not guard:
             return call, _PRIMARY
-        return f"{guard} ? {call} : {element}({self.value(_zero(expr.dtype))})", _TERNARY
-
-
-def element_span(buffer: Buffer) -> int | None:
-    """Elements from the first to behind the last one in memory; None when it depends on symbols."""
-    span = 1
-    for extent, stride in zip(buffer.shape, buffer.strides, strict=True):
-        if not (isinstance(extent, Const) and isinstance(stride, Const)):
-            return None
-        if extent.value == 0:
-            return 0
-        span += (int(extent.value) - 1) * int(stride.value)
-    return span
-
-
-def _zero(dtype: str) -> Const:
-    return Const(dtype, False if dtype == "bool" else 0.0 if is_float(dtype) else 0)
-
-
-def _float_literal(value: float, dtype: str, kind: str) -> tuple[str, int]:
-    """A floating-point literal that has exactly the value `value` rounded once to `dtype`."""
-    if math.isnan(value):
-        return (f"{kind}(tile::nan)", _PRIMARY) if dtype != "float32" else ("tile::nan", _PRIMARY)
-    if math.isinf(value):
-        text = "-tile::infinity" if value < 0 else "tile::infinity"
-        return (text, _UNARY) if dtype == "float32" else (f"{kind}({text})", _PRIMARY)
-    own = _UNARY if math.copysign(1.0, value) < 0 else _PRIMARY
-    if dtype == "float32":
-        rounded = struct.unpack("f", struct.pack("f", value))[0]
-        if math.isinf(rounded):
-            return _float_literal(rounded, dtype, kind)
-        return f"{_shortest_float32(rounded)}f", own
-    if is_narrow_float(dtype):
-        return f"{kind}({_with_point(repr(value))})", _PRIMARY
-    return _with_point(repr(value)), own
-
-
-def _shortest_float32(value: float) -> str:
-    for digits in range(1, 10):
-        text = f"{value:.{digits}g}"
-        if struct.unpack("f", struct.pack("f", float(text)))[0] == value:
-            return _with_point(text)
-    return _with_point(repr(value))
-
-
-def _with_point(text: str) -> str:
-    return text if any(mark in text for mark in ".en") else text + ".0"
+        return f"{guard} ? {call} : {element}({self.value(zero(expr.dtype))})", _TERNARY

@@ -2,81 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from core.codegen.cpp.block import BlockWriter
-from core.codegen.cpp.expressions import Expressions, element_span
+from core.codegen.cpp.expressions import Expressions
 from core.codegen.cpp.names import Names
 from core.codegen.cpp.ranges import Ranges
 from core.codegen.cpp.tiles import gemm_accumulator
 from core.codegen.cpp.types import cpp_type
+from core.codegen.cpp.usage import Usage, byte_span, element_span
 from core.codegen.cpp.writer import Writer, short
 from core.errors import UnsupportedOp
 from core.program import walk
-from core.program.effects import buffer_effects
 from core.program.nodes import (
     Buffer,
     Const,
     Gemm,
     Launch,
-    Let,
-    Load,
-    ReducerUpdate,
     Scope,
-    Stmt,
-    Store,
     Var,
-    VarKind,
 )
 
 #: Alignment of every on-chip buffer: a cache line, and the widest vector.
 ALIGNMENT_BYTES = 64
-
-
-@dataclass(slots=True)
-class Usage:
-    """What a launch takes from outside: tensors, and variables bound on the host."""
-
-    buffers: list[Buffer] = field(default_factory=list)
-    variables: list[Var] = field(default_factory=list)
-    written: set[int] = field(default_factory=set)
-
-    @classmethod
-    def of(cls, launch: Launch) -> Usage:
-        usage = cls()
-        buffers: dict[int, Buffer] = {id(buffer): buffer for buffer in launch.buffers}
-        variables: dict[int, Var] = {}
-        bound = {id(var) for var, _ in launch.grid}
-        for stmt in walk.statements(launch):
-            for buffer in mentioned_buffers(stmt):
-                buffers.setdefault(id(buffer), buffer)
-            for expr in walk.expressions(stmt):
-                if isinstance(expr, Var):
-                    variables.setdefault(id(expr), expr)
-            if isinstance(stmt, Let):
-                bound.add(id(stmt.var))
-        for buffer in buffers.values():
-            for extent in (*buffer.shape, *buffer.strides):
-                for expr in walk.subexpressions(extent):
-                    if isinstance(expr, Var):
-                        variables.setdefault(id(expr), expr)
-        outside = (VarKind.SCALAR, VarKind.SYMBOL, VarKind.LET)
-        usage.buffers = list(buffers.values())
-        usage.variables = [var for var in variables.values() if var.kind in outside and id(var) not in bound]
-        usage.written = buffer_effects((launch,))[1]
-        return usage
-
-
-def mentioned_buffers(stmt: Stmt) -> Iterable[Buffer]:
-    """Every buffer a statement itself names."""
-    for region in walk.regions(stmt):
-        yield region.buffer
-    if isinstance(stmt, Store | ReducerUpdate):
-        yield stmt.buffer
-    for expr in walk.expressions(stmt):
-        if isinstance(expr, Load):
-            yield expr.buffer
 
 
 class LaunchWriter:
@@ -273,7 +221,7 @@ class LaunchWriter:
 
     def _bytes_of(self, buffers: Sequence[Buffer]) -> list[str]:
         """An expression, in pieces, for the bytes that hold all of `buffers`."""
-        sizes = [self._static_bytes(buffer) for buffer in buffers]
+        sizes = [byte_span(buffer) for buffer in buffers]
         known = max((size for size in sizes if size is not None), default=None)
         unknown = [self._dynamic_bytes(b) for b, size in zip(buffers, sizes, strict=True) if size is None]
         if not unknown:
@@ -282,11 +230,6 @@ class LaunchWriter:
         for other in unknown[1:]:
             text = f"tile::larger({text}, {other})"
         return [text]
-
-    @staticmethod
-    def _static_bytes(buffer: Buffer) -> int | None:
-        span = element_span(buffer)
-        return None if span is None else span * cpp_type(buffer.dtype, buffer.location).size_bytes
 
     def _dynamic_bytes(self, buffer: Buffer) -> str:
         size = cpp_type(buffer.dtype, buffer.location).size_bytes
@@ -304,7 +247,7 @@ class LaunchWriter:
         for key, buffers in self._aliases.items():
             if buffers[0].scope is Scope.GLOBAL or id(buffers[0]) in self.expressions.scalars:
                 continue
-            static = [self._static_bytes(buffer) for buffer in buffers]
+            static = [byte_span(buffer) for buffer in buffers]
             offsets[key] = f"{base}{position}" if position or not base else base.removesuffix(" + ")
             if all(size is not None for size in static):
                 position += -(-max(size or 0 for size in static) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
@@ -357,7 +300,7 @@ class LaunchWriter:
         for buffers in self._aliases.values():
             if buffers[0].scope is Scope.GLOBAL:
                 continue
-            sizes = [self._static_bytes(buffer) for buffer in buffers]
+            sizes = [byte_span(buffer) for buffer in buffers]
             if any(size is None for size in sizes):
                 return None
             total += -(-max(size or 0 for size in sizes) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

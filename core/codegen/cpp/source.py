@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.codegen.cpp.block import BlockWriter
-from core.codegen.cpp.expressions import Expressions, element_span
-from core.codegen.cpp.launch import LaunchWriter, mentioned_buffers
+from core.codegen.cpp.expressions import Expressions
+from core.codegen.cpp.launch import LaunchWriter
 from core.codegen.cpp.names import Names
 from core.codegen.cpp.preamble import preamble
 from core.codegen.cpp.ranges import Ranges
 from core.codegen.cpp.types import PREAMBLE_TYPES, cpp_type, is_narrow_float
+from core.codegen.cpp.usage import element_span, mentioned_buffers
 from core.codegen.cpp.writer import Writer, string_literal
 from core.program import walk
 from core.program.nodes import Buffer, If, Launch, Parameter, Stmt, Var, View

@@ -1,12 +1,12 @@
-"""Tile operators: loops over the outer axes of a region, a call of the preamble for each row."""
+"""Tile operators, each as loops around calls of the preamble."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from core.codegen.cpp.rows import ONE, Side, copy_rows, element_type, fill_rows, is_one, outer_loops
 from core.codegen.cpp.types import cpp_type, is_float, is_integer, is_narrow_float
 from core.errors import ShapeMismatch, UnsupportedOp
 from core.program.nodes import (
@@ -14,7 +14,6 @@ from core.program.nodes import (
     Buffer,
     Const,
     Copy,
-    Expr,
     Fill,
     Gemm,
     Im2Col,
@@ -41,7 +40,6 @@ _OPERATORS: Mapping[str, tuple[str, str]] = {
     "bitor": ("BitOr", "BitOr"),
     "bitxor": ("BitXor", "BitXor"),
 }
-_ONE = Const("int32", 1)
 
 
 def operator_name(kind: str, writer: BlockWriter, *, nan_propagate: bool = False) -> str:
@@ -52,178 +50,15 @@ def operator_name(kind: str, writer: BlockWriter, *, nan_propagate: bool = False
     return f"tile::{found[nan_propagate]}"
 
 
-def _is_one(extent: Expr) -> bool:
-    return isinstance(extent, Const) and extent.value == 1
-
-
-# ---------------------------------------------------------------------------------------------------- walking regions
-
-
-@dataclass(frozen=True, slots=True)
-class _Side:
-    """One region of a row-wise operation and the buffer dimension each axis walks (None: the axis does not move it)."""
-
-    region: Region
-    dims: tuple[int | None, ...]
-
-    def step(self, axis: int) -> Expr:
-        dim = self.dims[axis]
-        return Const("int32", 0) if dim is None else self.region.buffer.strides[dim]
-
-    def extra(self, counters: Sequence[str | None]) -> list[tuple[str, Expr]]:
-        """Offset terms of the outer axes' counters; None stands for an axis without a loop."""
-        return [
-            (counter, self.region.buffer.strides[dim])
-            for counter, dim in zip(counters, self.dims, strict=False)
-            if counter is not None and dim is not None
-        ]
-
-    def pointer(self, writer: BlockWriter, counters: Sequence[str | None]) -> str:
-        """Pointer to the first element of the row."""
-        return writer.expressions.pointer(self.region.buffer, self.region.mins, self.extra(counters))
-
-    def row_tests(self, writer: BlockWriter, counters: Sequence[str | None], guard: Sequence[int]) -> str:
-        """The condition that the row exists: guarded dimensions other than the one the innermost axis walks."""
-        tests = []
-        inner = self.dims[-1] if self.dims else None
-        for dim in guard:
-            if dim == inner:
-                continue
-            extent = self.region.buffer.shape[dim]
-            walked = [c for c, d in zip(counters, self.dims, strict=False) if d == dim and c is not None]
-            if walked:
-                index = writer.expressions.index(self.region.mins[dim])
-                position = walked[0] if index == "0" else f"{index} + {walked[0]}"
-                if not writer.expressions.ranges.is_nonnegative(self.region.mins[dim]):
-                    tests.append(f"{position} >= 0")
-                tests.append(f"{position} < {writer.expressions.index(extent)}")
-            else:
-                tests += writer.expressions.condition_in_range(self.region.mins[dim], extent)
-        return " && ".join(tests)
-
-    def row_span(self, writer: BlockWriter, extent: Expr, guard: Sequence[int]) -> str | None:
-        """The part of the row that exists, when the innermost axis walks a guarded dimension."""
-        dim = self.dims[-1] if self.dims else None
-        if dim is None or dim not in guard:
-            return None
-        index = writer.expressions.index
-        return f"tile::inside({index(self.region.mins[dim])}, {index(extent)}, {index(self.region.buffer.shape[dim])})"
-
-
-def _merged(extents: list[Expr], sides: list[_Side], guarded: Sequence[set[int]]) -> tuple[list[Expr], list[_Side]]:
-    """Joins the two innermost axes while they are one run of memory on every side and nothing tests them."""
-    while len(extents) >= 2 and all(isinstance(extent, Const) for extent in extents[-2:]):
-        inner = int(extents[-1].value)  # type: ignore[attr-defined]  # a Const, as just tested
-        for side, guard in zip(sides, guarded, strict=True):
-            outer_dim, inner_dim = side.dims[-2], side.dims[-1]
-            if outer_dim in guard or inner_dim in guard:
-                return extents, sides
-            outer_step, inner_step = side.step(len(extents) - 2), side.step(len(extents) - 1)
-            if not (isinstance(outer_step, Const) and isinstance(inner_step, Const)):
-                return extents, sides
-            if int(outer_step.value) != int(inner_step.value) * inner:
-                return extents, sides
-        total = Const("int32", int(extents[-2].value) * inner)  # type: ignore[attr-defined]  # a Const, as just tested
-        extents = [*extents[:-2], total]
-        sides = [_Side(side.region, (*side.dims[:-2], side.dims[-1])) for side in sides]
-    return extents, sides
-
-
-def _outer_loops(writer: BlockWriter, stack: ExitStack, extents: Sequence[Expr]) -> list[str | None]:
-    """Opens a loop for each axis but the last; unit axes get none."""
-    return [None if _is_one(extent) else stack.enter_context(writer.counter(extent)) for extent in extents[:-1]]
-
-
-def _describe(region: Region) -> str:
-    return region.buffer.name
-
-
-def _element(buffer: Buffer, writer: BlockWriter) -> str:
-    return cpp_type(buffer.dtype, buffer.location or writer.expressions.location).element
-
-
-# ---------------------------------------------------------------------------------------------------- copy and fill
-
-
 def _copy(writer: BlockWriter, stmt: Copy) -> None:
-    writer.out.mark(stmt.location, f"copy {_describe(stmt.src)} -> {_describe(stmt.dst)}")
-    _copy_rows(writer, stmt.src, stmt.dst, stmt.extents, stmt.src_dims, stmt.dst_dims, stmt.src_guard, stmt.dst_guard,
+    writer.out.mark(stmt.location, f"copy {stmt.src.buffer.name} -> {stmt.dst.buffer.name}")
+    copy_rows(writer, stmt.src, stmt.dst, stmt.extents, stmt.src_dims, stmt.dst_dims, stmt.src_guard, stmt.dst_guard,
                stmt.fill)  # fmt: skip
 
 
-def _copy_rows(
-    writer: BlockWriter,
-    src: Region,
-    dst: Region,
-    extents: Sequence[Expr],
-    src_dims: Sequence[int],
-    dst_dims: Sequence[int],
-    src_guard: Sequence[int],
-    dst_guard: Sequence[int],
-    fill: Expr,
-) -> None:
-    source, target = _Side(src, tuple(src_dims) or (None,)), _Side(dst, tuple(dst_dims) or (None,))
-    axes = list(extents) or [_ONE]
-    axes, (source, target) = _merged(axes, [source, target], [set(src_guard), set(dst_guard)])
-    _element(src.buffer, writer)
-    _element(dst.buffer, writer)
-    index = writer.expressions.index
-    count = index(axes[-1])
-    last = len(axes) - 1
-    steps = index(target.step(last)), index(source.step(last))
-    with ExitStack() as stack:
-        read = source.row_span(writer, axes[-1], src_guard)
-        write = target.row_span(writer, axes[-1], dst_guard)
-        if len(axes) > 1 and (read or write):
-            # The part of a row that exists is the same in every row.
-            stack.enter_context(writer.out.block(""))
-            if read:
-                writer.out.line(f"const tile::Span read = {read};")
-                read = "read"
-            if write:
-                writer.out.line(f"const tile::Span write = {write};")
-                write = "write"
-        counters = _outer_loops(writer, stack, axes)
-        row_read = source.row_tests(writer, counters, src_guard)
-        row_written = target.row_tests(writer, counters, dst_guard)
-        arguments = [target.pointer(writer, counters), source.pointer(writer, counters)]
-        prefix = f"if ({row_written}) " if row_written else ""
-        if not (read or write or row_read):
-            if steps == ("1", "1"):
-                writer.out.line(f"{prefix}tile::copy_row({arguments[0]}, {arguments[1]}, {count});")
-            else:
-                writer.out.line(
-                    f"{prefix}tile::copy_row({arguments[0]}, {steps[0]}, {arguments[1]}, {steps[1]}, {count});"
-                )
-            return
-        whole = f"tile::Span{{0, {count}}}"
-        read = read or whole
-        if row_read:
-            read = f"{row_read} ? {read} : tile::Span{{0, 0}}"
-        writer.out.line(
-            f"{prefix}tile::copy_row({arguments[0]}, {steps[0]}, {arguments[1]}, {steps[1]}, {write or whole}, {read},"
-            f" {writer.expressions.element(fill)});"
-        )
-
-
 def _fill(writer: BlockWriter, stmt: Fill) -> None:
-    writer.out.mark(stmt.location, f"fill {_describe(stmt.dst)}")
-    _fill_rows(writer, stmt.dst, writer.expressions.element(stmt.value), stmt.guard)
-
-
-def _fill_rows(writer: BlockWriter, dst: Region, value: str, guard: Sequence[int] = ()) -> None:
-    dims = tuple(d for d, extent in enumerate(dst.extents) if not _is_one(extent))
-    axes: list[Expr] = [dst.extents[d] for d in dims] or [_ONE]
-    axes, (target,) = _merged(axes, [_Side(dst, dims or (None,))], [set(guard)])
-    _element(dst.buffer, writer)
-    index = writer.expressions.index
-    with ExitStack() as stack:
-        write = target.row_span(writer, axes[-1], guard) or f"tile::Span{{0, {index(axes[-1])}}}"
-        counters = _outer_loops(writer, stack, axes)
-        exists = target.row_tests(writer, counters, guard)
-        step = index(target.step(len(axes) - 1))
-        call = f"tile::fill_row({target.pointer(writer, counters)}, {step}, {write}, {value});"
-        writer.out.line(f"if ({exists}) {call}" if exists else call)
+    writer.out.mark(stmt.location, f"fill {stmt.dst.buffer.name}")
+    fill_rows(writer, stmt.dst, writer.expressions.element(stmt.value), stmt.guard)
 
 
 # ---------------------------------------------------------------------------------------------------- gemm
@@ -231,7 +66,7 @@ def _fill_rows(writer: BlockWriter, dst: Region, value: str, guard: Sequence[int
 
 def _matrix(writer: BlockWriter, region: Region, *, transposed: bool, constant: bool) -> str:
     expressions = writer.expressions
-    element = _element(region.buffer, writer)
+    element = element_type(region.buffer, writer)
     row, column = region.buffer.strides[-2], region.buffer.strides[-1]
     if transposed:
         row, column = column, row
@@ -270,14 +105,14 @@ def _gemm(writer: BlockWriter, stmt: Gemm) -> None:
 
 
 def _reduce(writer: BlockWriter, stmt: Reduce) -> None:
-    writer.out.mark(stmt.location, f"{stmt.kind} of {_describe(stmt.src)} -> {_describe(stmt.dst)}")
+    writer.out.mark(stmt.location, f"{stmt.kind} of {stmt.src.buffer.name} -> {stmt.dst.buffer.name}")
     operator = operator_name(stmt.kind, writer, nan_propagate=stmt.nan_propagate)
     _check_operator(writer, stmt.kind, stmt.dst.buffer)
     src, dst = stmt.src, stmt.dst
     kept = [axis for axis in range(len(src.extents)) if axis != stmt.dim]
     pairs = _paired(writer, src, kept, dst)
-    element = _element(dst.buffer, writer)
-    _element(src.buffer, writer)
+    element = element_type(dst.buffer, writer)
+    element_type(src.buffer, writer)
     index = writer.expressions.index
     identity = f"{operator}::identity<{element}>()"
     last_kept = pairs[-1][0] if pairs else -1
@@ -285,10 +120,10 @@ def _reduce(writer: BlockWriter, stmt: Reduce) -> None:
         rounds_each_step = is_narrow_float(dst.buffer.dtype) and stmt.kind in ("sum", "abssum")
         if last_kept < stmt.dim or rounds_each_step:
             # The reduced axis is the innermost, or must be so that a sum is rounded once: one call per element.
-            loops = [(None if _is_one(src.extents[axis]) else stack.enter_context(writer.counter(src.extents[axis])))
+            loops = [(None if is_one(src.extents[axis]) else stack.enter_context(writer.counter(src.extents[axis])))
                      for axis, _ in pairs]  # fmt: skip
-            source = _Side(src, tuple(axis for axis, _ in pairs))
-            target = _Side(dst, tuple(dim for _, dim in pairs))
+            source = Side(src, tuple(axis for axis, _ in pairs))
+            target = Side(dst, tuple(dim for _, dim in pairs))
             out = writer.expressions.access(dst.buffer, dst.mins, target.extra(loops))
             start = identity if stmt.clear else out
             step, count = index(src.buffer.strides[stmt.dim]), index(src.extents[stmt.dim])
@@ -297,15 +132,15 @@ def _reduce(writer: BlockWriter, stmt: Reduce) -> None:
             return
         # An outer axis is reduced: rows are combined one after the other.
         if stmt.clear:
-            _fill_rows(writer, dst, identity)
+            fill_rows(writer, dst, identity)
         order = sorted([*(axis for axis, _ in pairs[:-1]), stmt.dim])
         loops_by_axis = {
-            axis: None if _is_one(src.extents[axis]) else stack.enter_context(writer.counter(src.extents[axis]))
+            axis: None if is_one(src.extents[axis]) else stack.enter_context(writer.counter(src.extents[axis]))
             for axis in order
         }
-        source = _Side(src, tuple(order))
+        source = Side(src, tuple(order))
         target_dims = tuple(dict(pairs).get(axis) for axis in order)
-        target = _Side(dst, target_dims)
+        target = Side(dst, target_dims)
         counters = [loops_by_axis[axis] for axis in order]
         inner_axis, inner_dim = pairs[-1]
         dst_step, src_step = index(dst.buffer.strides[inner_dim]), index(src.buffer.strides[inner_axis])
@@ -317,8 +152,8 @@ def _reduce(writer: BlockWriter, stmt: Reduce) -> None:
 
 def _paired(writer: BlockWriter, src: Region, kept: Sequence[int], dst: Region) -> list[tuple[int, int]]:
     """(source axis, destination dimension) for every kept axis longer than one, in order."""
-    long_axes = [axis for axis in kept if not _is_one(src.extents[axis])]
-    long_dims = [dim for dim, extent in enumerate(dst.extents) if not _is_one(extent)]
+    long_axes = [axis for axis in kept if not is_one(src.extents[axis])]
+    long_dims = [dim for dim, extent in enumerate(dst.extents) if not is_one(extent)]
     if len(long_axes) != len(long_dims):
         raise ShapeMismatch(
             f"{dst.buffer.name} must have the shape of {src.buffer.name} without the reduced dimension",
@@ -333,16 +168,16 @@ def _check_operator(writer: BlockWriter, kind: str, buffer: Buffer) -> None:
 
 
 def _scan(writer: BlockWriter, stmt: Scan) -> None:
-    writer.out.mark(stmt.location, f"cumulative {stmt.kind} of {_describe(stmt.src)} -> {_describe(stmt.dst)}")
+    writer.out.mark(stmt.location, f"cumulative {stmt.kind} of {stmt.src.buffer.name} -> {stmt.dst.buffer.name}")
     operator = operator_name(stmt.kind, writer)
     src, dst = stmt.src, stmt.dst
     index = writer.expressions.index
     others = [axis for axis in range(len(src.extents)) if axis != stmt.dim]
-    source, target = _Side(src, tuple(others)), _Side(dst, tuple(others))
-    _element(src.buffer, writer)
-    _element(dst.buffer, writer)
+    source, target = Side(src, tuple(others)), Side(dst, tuple(others))
+    element_type(src.buffer, writer)
+    element_type(dst.buffer, writer)
     with ExitStack() as stack:
-        loops = [None if _is_one(src.extents[axis]) else stack.enter_context(writer.counter(src.extents[axis]))
+        loops = [None if is_one(src.extents[axis]) else stack.enter_context(writer.counter(src.extents[axis]))
                  for axis in others]  # fmt: skip
         writer.out.line(
             f"tile::scan_line<{operator}>({target.pointer(writer, loops)}, {index(dst.buffer.strides[stmt.dim])}, "
@@ -352,20 +187,20 @@ def _scan(writer: BlockWriter, stmt: Scan) -> None:
 
 
 def _reducer_init(writer: BlockWriter, stmt: ReducerInit) -> None:
-    writer.out.mark(stmt.location, f"start {stmt.kind} in {_describe(stmt.dst)}")
+    writer.out.mark(stmt.location, f"start {stmt.kind} in {stmt.dst.buffer.name}")
     operator = operator_name(stmt.kind, writer)
     _check_operator(writer, stmt.kind, stmt.dst.buffer)
-    element = _element(stmt.dst.buffer, writer)
+    element = element_type(stmt.dst.buffer, writer)
     value = f"{operator}::identity<{element}>()"
     if stmt.value is not None:
         value = f"{operator}::combine<{element}>({value}, {writer.expressions.element(stmt.value)})"
-    _fill_rows(writer, stmt.dst, value)
+    fill_rows(writer, stmt.dst, value)
 
 
 def _reducer_update(writer: BlockWriter, stmt: ReducerUpdate) -> None:
     writer.out.mark(stmt.location)
     operator = operator_name(stmt.kind, writer)
-    element = _element(stmt.buffer, writer)
+    element = element_type(stmt.buffer, writer)
     target = writer.expressions.access(stmt.buffer, stmt.indices)
     value = writer.expressions.element(stmt.value)
     writer.out.line(f"{target} = {operator}::combine<{element}>({target}, {value});")
@@ -375,34 +210,34 @@ def _reducer_finalize(writer: BlockWriter, stmt: ReducerFinalize) -> None:
     src, dst = stmt.src, stmt.dst
     if src.buffer is dst.buffer:
         return  # the loops of one block have already added everything up
-    writer.out.mark(stmt.location, f"result of {_describe(src)} -> {_describe(dst)}")
-    source_dims = [d for d, extent in enumerate(src.extents) if not _is_one(extent)]
-    target_dims = [d for d, extent in enumerate(dst.extents) if not _is_one(extent)]
+    writer.out.mark(stmt.location, f"result of {src.buffer.name} -> {dst.buffer.name}")
+    source_dims = [d for d, extent in enumerate(src.extents) if not is_one(extent)]
+    target_dims = [d for d, extent in enumerate(dst.extents) if not is_one(extent)]
     if len(source_dims) != len(target_dims):
         raise ShapeMismatch(f"{src.buffer.name} and {dst.buffer.name} differ in shape", location=stmt.location)
     extents = [src.extents[d] for d in source_dims]
-    _copy_rows(writer, src, dst, extents, source_dims, target_dims, (), (), Const(dst.buffer.dtype, 0))
+    copy_rows(writer, src, dst, extents, source_dims, target_dims, (), (), Const(dst.buffer.dtype, 0))
 
 
 # ---------------------------------------------------------------------------------------------------- data movement
 
 
 def _transpose(writer: BlockWriter, stmt: Transpose) -> None:
-    writer.out.mark(stmt.location, f"transpose {_describe(stmt.src)} -> {_describe(stmt.dst)}")
+    writer.out.mark(stmt.location, f"transpose {stmt.src.buffer.name} -> {stmt.dst.buffer.name}")
     src, dst = stmt.src, stmt.dst
     rank = len(src.extents)
     # Rows of the destination: its last axis walks the source's last but one.
     source_dims = (*range(rank - 2), rank - 1, rank - 2)
     extents = [src.extents[d] for d in source_dims]
     zero = Const(dst.buffer.dtype, 0.0 if is_float(dst.buffer.dtype) else 0)
-    _copy_rows(writer, src, dst, extents, source_dims, tuple(range(rank)), (), (), zero)
+    copy_rows(writer, src, dst, extents, source_dims, tuple(range(rank)), (), (), zero)
 
 
 def _im2col(writer: BlockWriter, stmt: Im2Col) -> None:
-    writer.out.mark(stmt.location, f"im2col {_describe(stmt.src)} -> {_describe(stmt.dst)}")
+    writer.out.mark(stmt.location, f"im2col {stmt.src.buffer.name} -> {stmt.dst.buffer.name}")
     src, dst = stmt.src.buffer, stmt.dst
     index = writer.expressions.index
-    _element(dst.buffer, writer)
+    element_type(dst.buffer, writer)
     batch, height, width, channels = (index(extent) for extent in src.shape)
     strides = [index(stride) for stride in src.strides]
     rows, columns = dst.extents[-2], dst.extents[-1]
@@ -419,18 +254,18 @@ def _im2col(writer: BlockWriter, stmt: Im2Col) -> None:
 
 
 def _atomic_tile(writer: BlockWriter, stmt: AtomicTile) -> None:
-    writer.out.mark(stmt.location, f"atomic {stmt.kind} into {_describe(stmt.dst)}")
+    writer.out.mark(stmt.location, f"atomic {stmt.kind} into {stmt.dst.buffer.name}")
     dst = stmt.dst
-    element = _element(dst.buffer, writer)
-    axes = [*stmt.extents, _ONE]
-    target = _Side(dst, (*stmt.dst_dims, None))
+    element = element_type(dst.buffer, writer)
+    axes = [*stmt.extents, ONE]
+    target = Side(dst, (*stmt.dst_dims, None))
     with ExitStack() as stack:
-        counters = _outer_loops(writer, stack, axes)
+        counters = outer_loops(writer, stack, axes)
         tests = [target.row_tests(writer, counters, stmt.guard)]
         if isinstance(stmt.value, Region):
-            source = _Side(stmt.value, (*stmt.value_dims, None))
+            source = Side(stmt.value, (*stmt.value_dims, None))
             tests.append(source.row_tests(writer, counters, stmt.value_guard))
-            _element(stmt.value.buffer, writer)
+            element_type(stmt.value.buffer, writer)
             read = writer.expressions.access(stmt.value.buffer, stmt.value.mins, source.extra(counters))
             value = f"tile::convert<{element}>({read})"
         else:

@@ -6,9 +6,10 @@ import math
 
 import pytest
 
-from core.codegen.cpp.expressions import Expressions, element_span
+from core.codegen.cpp.expressions import Expressions
 from core.codegen.cpp.names import Names
 from core.codegen.cpp.ranges import Ranges
+from core.codegen.cpp.usage import element_span
 from core.errors import Location, UnsupportedOp
 from core.program import (
     Binary,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from core.errors import Location, TileHALError
 from core.portability.model import ChipReport, LineVerdict, MemoryVerdict, Remark, Report, Status
-from core.portability.rules import remarks
+from core.portability.rules import PLANS_MEMORY, remarks
 from core.program import walk
 from core.program.capacity import memory_demands
 from core.program.footprint import footprint
@@ -63,13 +63,14 @@ def _chip_report(program: Program, view: View | None, refusal: TileHALError | No
 
 
 def _memories(view: View, chip: Chip) -> Iterator[MemoryVerdict]:
+    planned = bool(chip.codegen.get(PLANS_MEMORY))
     for number, launch in enumerate(footprint(view).launches):
         for demand in memory_demands(launch, chip):
             yield MemoryVerdict(
                 launch=number,
                 memory=demand.memory.name,
                 needed_bytes=demand.needed_bytes,
-                limit_bytes=demand.limit_bytes,
+                limit_bytes=demand.memory.block_limit_bytes if planned else demand.limit_bytes,
                 spills=demand.spills,
                 hint=demand.advice,
             )

@@ -17,7 +17,7 @@ from core.errors import Location, UnsupportedOp
 from core.portability.lints import wave_width
 from core.portability.model import Remark, Status
 from core.program import walk
-from core.program.capacity import violations
+from core.program.capacity import memory_demands, violations
 from core.program.footprint import footprint
 from core.program.nodes import For, Gemm, LoopKind, OpaqueExpr, OpaqueStmt, Scope, Stmt, Var, VarKind, View
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _THREAD_KINDS = frozenset({"cuda", "rocm", "opencl", "vulkan", "metal", "webgpu"})
 #: Those that the C++ family serves.
 _CPP_KINDS = frozenset({"llvm", "c"})
+#: Descriptor key of chips whose own compiler plans on-chip memory: the backend judges capacity while lowering.
+PLANS_MEMORY = "plans_memory"
 _STATUS_OF = {
     Remedy.REFUSED: Status.REFUSED,
     Remedy.REWRITTEN: Status.EMULATED,
@@ -51,6 +53,8 @@ def remarks(view: View, chip: Chip, refused_at: Location | None = None) -> Itera
         if isinstance(error, UnsupportedOp):
             refused.add(error.location)
         yield Remark(error.code, Status.REFUSED, error.message, error.hint, error.location)
+    if chip.codegen.get(PLANS_MEMORY):
+        yield from _over_the_plan(view, chip)
     yield from _unserved_scopes(view, chip)
     if chip.codegen.get("tvm_kind") in _CPP_KINDS:
         yield from _types_without_cpp(view)
@@ -123,6 +127,23 @@ def _product(stmt: Gemm, chip: Chip) -> Iterator[Remark]:
     known = "has none for these types" if chip.matrix_instructions else "describes none"
     message = f"gemm of {a} and {b} as multiply-adds, without matrix instructions: {chip.target} {known}"
     yield Remark("no-matrix-instruction", Status.EMULATED, message, location=stmt.location)
+
+
+def _over_the_plan(view: View, chip: Chip) -> Iterator[Remark]:
+    """Memory that does not suffice as written, where the chip's compiler has the last word on what is kept there."""
+    for launch in footprint(view).launches:
+        for demand in memory_demands(launch, chip):
+            limit, needed = demand.memory.block_limit_bytes, demand.needed_bytes
+            if demand.spills or limit is None or needed is None or needed <= limit:
+                continue
+            yield Remark(
+                "resource-exceeded",
+                Status.UNKNOWN,
+                f"as written this needs {needed:,} bytes of {demand.memory.name}, and {chip.target} has {limit:,}; its"
+                " compiler plans this memory, so compiling decides",
+                "use smaller tiles",
+                max(demand.uses, key=lambda use: use.total_bytes or 0).location or launch.launch.location,
+            )
 
 
 def _types_without_cpp(view: View) -> Iterator[Remark]:

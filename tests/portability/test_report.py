@@ -12,6 +12,7 @@ from core.portability.tracing import traced_program
 from core.program import Program
 from tests.portability import kernels
 from tests.portability.kernels import line_of
+from tests.users_ask.kernels import in_shared
 
 
 def judged(prim_func, *targets):
@@ -130,6 +131,13 @@ class TestCapacity:
         assert memory.hint == "it fits with num_stages=8 instead of 9"
         assert found.chip("metax:c500").status is Status.REFUSED
         assert found.chip("cuda:h200").status is Status.NATIVE
+
+    def test_where_the_chips_compiler_plans_memory_too_much_is_not_called_native(self):
+        found = judged(in_shared(200), "ascend:910b3")
+        [memory] = found.chips[0].memories
+        assert (memory.needed_bytes, memory.limit_bytes, memory.fits) == (204_800, 196_608, False)
+        assert found.status is Status.UNKNOWN
+        assert judged(in_shared(90), "ascend:910b3").status is Status.NATIVE
 
     def test_a_what_if_chip_is_judged_as_described(self):
         target = "metax:c500+shared=128KiB"

@@ -1,0 +1,51 @@
+"""The report against the corpus of kernels, which other tests compile: neither stricter nor kinder than compiling."""
+
+import pytest
+
+import core
+from core.portability import Status, report
+from core.program import Program
+from tests.kernels import all_kernels
+from tests.kernels.silent import silent_cases
+
+#: Kernels whose refusal only lowering finds: TileLang tries thread layouts and finds none.
+LAYOUTS = {
+    "silent.gemm_clears_slice",
+    "silent.permuted_fragment",
+    "reduction.reduce_rows[max-int32-10x6-ragged]",
+    "reduction.reduce_rows[sum-float32-10x100-ragged]",
+    "softmax.softmax[7x200]",
+}
+COMPILES = {case.name.partition("[")[0]: case for case in all_kernels() if not case.stock_refusal}
+DOUBTFUL = {
+    case.name: case for case in (*(c for c in all_kernels() if c.stock_refusal), *(s.case for s in silent_cases()))
+}
+
+
+@pytest.mark.parametrize("name", COMPILES)
+def test_what_compiles_is_not_refused(name):
+    found = report(Program(COMPILES[name].prim_func()), [core.chip("cuda:h200"), core.chip("cpu")])
+    assert [
+        remark
+        for chip in found.chips
+        for line in chip.lines
+        for remark in line.remarks
+        if remark.status is Status.REFUSED
+    ] == []
+
+
+@pytest.mark.parametrize("name", sorted(set(DOUBTFUL) - LAYOUTS))
+def test_what_is_refused_is_refused_at_the_same_line(name):
+    case = DOUBTFUL[name]
+    try:
+        prim_func = case.prim_func()
+    except Exception:
+        pytest.skip("it does not trace")
+    [chip] = report(Program(prim_func), [core.chip("cuda:h200")]).chips
+    refused_at = [line.location for line in chip.lines if line.status is Status.REFUSED]
+    error: core.TileHALError | None = None
+    try:
+        core.compile(prim_func, target="cuda:h200", build=False)
+    except core.TileHALError as caught:
+        error = caught
+    assert (error.location in refused_at) if error is not None else not refused_at

@@ -44,8 +44,9 @@ _KERNEL_CHECKED = (
     *("-fsanitize=thread", "-fsanitize=alignment", "-fno-sanitize-recover=alignment"),
 )
 _GCC = ("-fexcess-precision=16",)
-_GCC_CHECKED = ("--param", "tsan-distinguish-volatile=1")
-_CLANG = ("-ffp16-excess-precision=none",)
+#: Two barriers in two branches must stay two.
+_GCC_CHECKED = ("--param", "tsan-distinguish-volatile=1", "-fno-tree-tail-merge", "-fno-crossjumping")
+_CLANG = ("-Xclang", "-ffloat16-excess-precision=none")
 _CLANG_CHECKED = (
     *("-mllvm", "-tsan-distinguish-volatile=1", "-mllvm", "-tsan-instrument-read-before-write=1"),
     *("-mllvm", "-tsan-instrument-func-entry-exit=1"),

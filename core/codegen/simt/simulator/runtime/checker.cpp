@@ -370,16 +370,38 @@ WATCHED __tsan_func_entry(void *caller) {
 }
 WATCHED __tsan_func_exit() { --self()->depth; }
 
+namespace {
+
+// A vector at an address that is no multiple of its alignment is a fault on GPUs.
+[[noreturn]] void misaligned(void *address, bool is_write, uint32_t size, uintptr_t site) {
+  Thread *t = self();
+  Fault *f = begin_fault(t, fault_misaligned, site);
+  if (f) {
+    f->is_write = is_write;
+    f->size = size;
+    name_any(*t->worker, (uint64_t)address, f->line, f);
+  }
+  abandon(t);
+}
+
+// The compiler's word that the access is aligned; for what may not be it calls the `unaligned` functions.
+inline void aligned(void *address, uint32_t size, AccessKind kind, uintptr_t site) {
+  if ((uint64_t)address & (size - 1)) misaligned(address, kind == access_write, size, site);
+  watch(self(), address, size, kind, site);
+}
+
+} // namespace
+
 #define EVERY_SIZE(N)                                                                                                  \
-  WATCHED __tsan_read##N(void *p) { watch(self(), p, N, access_read, SITE); }                                                \
-  WATCHED __tsan_write##N(void *p) { watch(self(), p, N, access_write, SITE); }                                              \
+  WATCHED __tsan_read##N(void *p) { aligned(p, N, access_read, SITE); }                                                \
+  WATCHED __tsan_write##N(void *p) { aligned(p, N, access_write, SITE); }                                              \
   WATCHED __tsan_unaligned_read##N(void *p) { watch(self(), p, N, access_read, SITE); }                                \
   WATCHED __tsan_unaligned_write##N(void *p) { watch(self(), p, N, access_write, SITE); }                              \
   WATCHED __tsan_volatile_read##N(void *p) { watch(self(), p, N, access_read, SITE); }                                 \
   WATCHED __tsan_volatile_write##N(void *p) { watch(self(), p, N, access_write, SITE); }                               \
   WATCHED __tsan_read_write##N(void *p) {                                                                              \
-    watch(self(), p, N, access_read, SITE);                                                                                  \
-    watch(self(), p, N, access_write, SITE);                                                                                 \
+    aligned(p, N, access_read, SITE);                                                                                  \
+    aligned(p, N, access_write, SITE);                                                                                 \
   }
 EVERY_SIZE(1)
 EVERY_SIZE(2)
@@ -387,7 +409,7 @@ EVERY_SIZE(4)
 EVERY_SIZE(8)
 EVERY_SIZE(16)
 
-// -fsanitize=alignment: a vector at an address that is no multiple of its alignment. The compiler passes where and what.
+// -fsanitize=alignment: where the compiler takes a vector apart, this says that it was misaligned as a whole.
 struct MisalignedAt {
   const char *file;
   uint32_t line, column;
@@ -395,16 +417,8 @@ struct MisalignedAt {
   unsigned char log_alignment, kind;
 };
 WATCHED __ubsan_handle_type_mismatch_v1_abort(MisalignedAt *what, void *address) {
-  Thread *t = self();
-  Fault *f = begin_fault(t, fault_misaligned, SITE);
-  if (f) {
-    f->is_write = what->kind == 1;
-    f->size = 1u << what->log_alignment;
-    name_any(*t->worker, (uint64_t)address, f->line, f);
-  }
-  abandon(t);
+  misaligned(address, what->kind == 1, 1u << what->log_alignment, SITE);
 }
-
 WATCHED __tsan_read_range(void *p, uint64_t size) { watch(self(), p, size, access_read, SITE); }
 WATCHED __tsan_write_range(void *p, uint64_t size) { watch(self(), p, size, access_write, SITE); }
 

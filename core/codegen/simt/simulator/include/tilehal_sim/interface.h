@@ -5,6 +5,12 @@
 #include <stdint.h>
 
 #define TILEHAL_SIM_API extern "C" __attribute__((visibility("hidden")))
+// Two calls in two branches must stay two.
+#if defined(__clang__)
+#define TILEHAL_SIM_APART __attribute__((nomerge))
+#else
+#define TILEHAL_SIM_APART
+#endif
 
 namespace tilehal_sim {
 
@@ -47,8 +53,8 @@ TILEHAL_SIM_API tilehal_sim::Dim3 tilehal_sim_grid_dim() __attribute__((const));
 TILEHAL_SIM_API int tilehal_sim_lane() __attribute__((const));
 TILEHAL_SIM_API int tilehal_sim_wave_lanes() __attribute__((const));
 
-TILEHAL_SIM_API void tilehal_sim_block_barrier();
-TILEHAL_SIM_API void tilehal_sim_wave_barrier();
+TILEHAL_SIM_API TILEHAL_SIM_APART void tilehal_sim_block_barrier();
+TILEHAL_SIM_API TILEHAL_SIM_APART void tilehal_sim_wave_barrier();
 TILEHAL_SIM_API void tilehal_sim_shuffle(tilehal_sim::Shuffle *);
 TILEHAL_SIM_API void tilehal_sim_reduce(tilehal_sim::Reduce *);
 TILEHAL_SIM_API void tilehal_sim_matrix(const char *name, tilehal_sim::MatrixFunction, tilehal_sim::MatrixOperands *);

@@ -3,6 +3,8 @@
 // A vendor's shim includes this and adds what is its own: header names, types, builtins.
 #pragma once
 
+#include <cmath>
+#include <cstdlib>
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>

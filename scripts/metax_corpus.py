@@ -24,10 +24,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="compare with the page instead of writing it")
     check = parser.parse_args().check
-    page = PAGE.read_text(encoding="utf-8")
-    before, _, rest = page.partition(BEGIN)
-    old, _, after = rest.partition(END)
     new = f"\n\n{table()}\n"
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    old, _, after = rest.partition(END)
     if check:
         if old == new:
             return 0

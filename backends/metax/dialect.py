@@ -22,7 +22,8 @@ MXCC = CompileStep(
         # Registers and shared memory are read as the vectors they are stored as.
         "-fno-strict-aliasing",
     ),
-    fast_math_flags=("-ffast-math",),
+    # Not -ffast-math, which would assume that there are no infinities: masks are made of them.
+    fast_math_flags=("-ffp-contract=fast", "-fapprox-func", "-fno-math-errno"),
     source_suffix=".maca",
     binary_suffix=".mcbin",
     environment=("MACA_PATH", "MACA_HOME"),

@@ -91,6 +91,14 @@ def test_stages_are_versions_of_the_shared_buffers(stages: int, versions: int) -
     assert "copy_start" not in kernel.get_kernel_source()
 
 
+@pytest.mark.parametrize("mode", ["plain", "checked"])
+def test_asynchronous_copies_give_the_same_product(mode: str) -> None:
+    options = {"async_copy": True, "simulator": mode}
+    kernel = core.compile(matmul(100, 72, 160), target="metax:c500", out_idx=[2], simulate=True, options=options)
+    a, b = torch.randn(100, 160).half(), torch.randn(160, 72).half()
+    torch.testing.assert_close(kernel(a, b), a.float() @ b.float(), atol=1e-4, rtol=1e-5)
+
+
 def test_asynchronous_copies_are_an_option() -> None:
     source = core.compile(matmul(), target="metax:c500", options={"async_copy": True}).get_kernel_source()
     assert "#define TILEHAL_ASYNC_COPY 1" in source

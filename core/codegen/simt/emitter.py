@@ -15,9 +15,11 @@ class MatrixEmitter:
     Products it cannot do were replaced by loops before lowering, so that :func:`choose` answers with a plan here.
     """
 
-    def __init__(self, chip: Any, *, allow_tf32: bool) -> None:
+    def __init__(self, chip: Any, *, allow_tf32: bool, dense_operands: bool = False) -> None:
         self._chip = chip
         self._allow_tf32 = allow_tf32
+        #: Whether shared operands stay row-major: asynchronous copies write them in lane order.
+        self._dense_operands = dense_operands
         #: Plans used so far, by the function that issues their instruction.
         self.plans: dict[str, MatrixPlan] = {}
         #: The first typed error, which the pipeline may wrap beyond recognition.
@@ -33,7 +35,7 @@ class MatrixEmitter:
         for name, buffer, transposed in (("a", gemm.A, bool(gemm.trans_A)), ("b", gemm.B, bool(gemm.trans_B))):
             if is_fragment(buffer):
                 layouts[buffer] = self._operand(plan, name, buffer, transposed)
-            else:
+            elif not self._dense_operands:
                 layouts[buffer] = make_swizzled_layout(buffer)
         return layouts
 

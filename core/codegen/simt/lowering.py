@@ -39,8 +39,8 @@ def include_folder() -> Path:
 def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dialect) -> LoweredKernel:
     """Lowers a program for a chip that runs waves of threads.
 
-    Options (`options.backend`): `async_copy` makes pipelined copies asynchronous, where the chip has them; `tf32` allows
-    float32 products to round their operands.
+    Options (`options.backend`): `async_copy` makes pipelined copies asynchronous, where the chip has them, into tiles
+    that are not swizzled; `tf32` allows float32 products to round their operands.
 
     Raises:
         UnsupportedOp: the chip's wave width is unknown or none the pipeline knows, TileLang refused the kernel, or
@@ -65,7 +65,7 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
             rewrites.append(f"{staged.staged} loop(s) pipelined with synchronous copies: stages assigned by TileHAL")
         if staged.refused:
             stages_note = "; ".join(dict.fromkeys(staged.refused))
-    emitter = MatrixEmitter(chip, allow_tf32=allow_tf32)
+    emitter = MatrixEmitter(chip, allow_tf32=allow_tf32, dense_operands=async_copy)
     try:
         modules = _tilelang.lower_simt(
             prim_func,

@@ -1,7 +1,8 @@
 // MACA's copies from global to shared memory that do not wait (the vendor calls them BSM).
 //
 // Lanes are taken in groups of 16, and the base of each group's destination is rounded down to 256 bytes: destinations
-// must be dense and in lane order, which swizzled and padded tiles are not. Hence an option, off by default.
+// must be dense and in lane order, which swizzled and padded tiles are not. Hence an option, off by default, and only
+// for 16 bytes a lane, where a group fills its 256 bytes; narrower copies are ordinary ones.
 #pragma once
 
 namespace tilehal {
@@ -9,13 +10,13 @@ namespace platform {
 
 template <int Bytes> TILEHAL_DEVICE void async_copy(void *shared, const void *global, bool condition) {
   static_assert(Bytes == 4 || Bytes == 8 || Bytes == 16, "a thread copies 4, 8 or 16 bytes at a time");
-  const int wanted = condition ? 1 : 0;
   if (Bytes == 16)
-    __builtin_mxc_ldg_b128_bsm_predicator(shared, (void *)global, 0, true, true, false, true, wanted, 1, MACA_ICMP_EQ);
+    __builtin_mxc_ldg_b128_bsm_predicator(shared, (void *)global, 0, true, true, false, true, condition ? 1 : 0, 1,
+                                          MACA_ICMP_EQ);
   else if (Bytes == 8)
-    __builtin_mxc_ldg_b64_bsm_predicator(shared, (void *)global, 0, true, true, false, true, wanted, 1, MACA_ICMP_EQ);
+    *(uint2 *)shared = condition ? *(const uint2 *)global : make_uint2(0, 0);
   else
-    __builtin_mxc_ldg_b32_bsm_predicator(shared, (void *)global, 0, true, true, false, true, wanted, 1, MACA_ICMP_EQ);
+    *(unsigned int *)shared = condition ? *(const unsigned int *)global : 0u;
 }
 
 // There are no commit groups, only a counter of outstanding copies; how many copies a group has is not known here, so

@@ -8,7 +8,6 @@ that a kernel can be built later or elsewhere from text alone.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
@@ -17,7 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from core import _tilelang
 from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Resources
-from core.errors import LaunchError, TileHALError, UnsupportedOp
+from core.errors import LaunchError, ShapeMismatch, TileHALError, UnsupportedOp
+from core.program.expressions import to_python
+from core.program.nodes import Launch
+from core.runtime.extents import GridExtents
 
 if TYPE_CHECKING:
     from core.hardware import Chip
@@ -82,8 +84,19 @@ def lower(
             "tvm_target": dict(tvm_target),
             "effective": _effective(program, threads),
             "relaxations": legal.relaxations,
+            "grids": _grids(program),
         },
     )
+
+
+def _grids(program: Program) -> list[list[str]] | None:
+    """Block counts per launch as Python expressions; None when the host reads one from memory or may skip a launch."""
+    if any(not isinstance(stmt, Launch) for stmt in program.view.body):
+        return None
+    try:
+        return [[to_python(extent) for _, extent in launch.grid] for launch in program.view.launches]
+    except ValueError:
+        return None
 
 
 def _effective(program: Program, threads: int) -> dict[str, Any]:
@@ -114,20 +127,29 @@ def launcher(built: BuiltKernel, *, binary_format: str, loader: str) -> Launcher
     functions = [_function(data) for data in built.lowered.metadata["functions"]]
     metadata = _tilelang.runtime_metadata(functions)
     entry = _tilelang.load_native(built.path("library"), built.path("binary"), binary_format, metadata, loader)
-    return NativeLauncher(entry, built.lowered.signature.name)
+    return NativeLauncher(entry, built.lowered)
 
 
 class NativeLauncher:
     """Calls the generated host function; symbolic dimensions are read from the tensors by the host code itself."""
 
-    __slots__ = ("_blocking", "_entry", "_name")
+    __slots__ = ("_blocking", "_entry", "_grids", "_name", "_uses_tensor_maps")
 
-    def __init__(self, entry: Any, name: str) -> None:
+    def __init__(self, entry: Any, lowered: LoweredKernel) -> None:
         self._entry = entry
-        self._name = name
+        self._name = lowered.signature.name
         self._blocking = os.environ.get("TILEHAL_LAUNCH_BLOCKING") == "1"
+        self._uses_tensor_maps = any(any(f["tensor_maps"]) for f in lowered.metadata["functions"])
+        grids = lowered.metadata.get("grids")
+        extents = GridExtents(lowered.signature, grids) if grids else None
+        #: Only where a call can make a grid empty.
+        self._grids = extents if extents is not None and not extents.is_constant else None
 
     def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
+        if self._grids is not None and self._is_empty(self._grids(arguments, symbols)):
+            return
+        if self._uses_tensor_maps:
+            self._refuse_empty_tensors(arguments)
         if stream is None and not self._blocking:
             self._entry(*arguments)
             return
@@ -146,17 +168,32 @@ class NativeLauncher:
         if self._blocking:
             torch.cuda.synchronize(device)
 
+    def _is_empty(self, grids: tuple[tuple[int, ...], ...]) -> bool:
+        """Whether no block is launched at all: nothing to do, where the driver would refuse the launch."""
+        empty = [any(extent <= 0 for extent in grid) for grid in grids]
+        if any(empty) and not all(empty):
+            raise LaunchError(
+                f"{self._name}: launch {empty.index(True) + 1} of {len(empty)} has no blocks ({grids}), and TileLang's"
+                " host code cannot skip one of several",
+                hint="put the launches in kernels of their own, or do not call it for empty inputs",
+            )
+        return all(empty)
+
+    def _refuse_empty_tensors(self, arguments: Sequence[Any]) -> None:
+        for index, argument in enumerate(arguments):
+            if hasattr(argument, "numel") and argument.numel() == 0:
+                raise ShapeMismatch(
+                    f"{self._name}: argument {index} has no elements {tuple(argument.shape)}, and a bulk tensor copy"
+                    " (TMA) cannot describe that",
+                    hint="do not call it for empty inputs, or copy that tensor with T.copy(..., disable_tma=True)",
+                )
+
 
 def _function(data: Mapping[str, Any]) -> _tilelang.DeviceFunction:
     fields = dict(data)
     for name in ("argument_types", "tensor_maps", "launch_tags", "grid", "threads"):
         fields[name] = tuple(fields[name])
     return _tilelang.DeviceFunction(**fields)
-
-
-def dump_functions(lowered: LoweredKernel) -> str:
-    """The device functions of a lowered kernel as JSON, for exported artifacts."""
-    return json.dumps(lowered.metadata["functions"])
 
 
 def with_build_figures(lowered: LoweredKernel, figures: Mapping[str, int | None]) -> Resources:

@@ -189,3 +189,18 @@ def test_what_the_compiler_reports_is_what_the_driver_sees(doubled: core.Kernel)
     for attribute, expected in ((4, actual.registers_per_thread), (1, actual.static_shared_bytes)):
         assert driver.cuFuncGetAttribute(ctypes.byref(value), attribute, function) == 0
         assert value.value == expected
+
+
+def test_a_grid_without_blocks_is_no_launch() -> None:
+    @T.prim_func
+    def clear(A: T.Tensor((64,), "float32"), n: T.int32):
+        with T.Kernel(T.ceildiv(n, 16), threads=64) as bx:
+            for i in T.Parallel(16):
+                A[bx * 16 + i] = 0.0
+
+    kernel = core.compile(clear, target="cuda")
+    a = torch.ones(64, device="cuda")
+    kernel(a, 0)
+    assert a.sum().item() == 64
+    kernel(a, 16)
+    assert a.sum().item() == 48

@@ -1,0 +1,56 @@
+"""Integer expressions of a signature and a launch, compiled once and evaluated at every call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import CodeType
+from typing import Any
+
+from core.runtime.signature import ScalarArgument, Signature
+
+_BUILTINS = {"__builtins__": {"min": min, "max": max, "int": int}}
+
+
+class Extent:
+    """An integer, or an integer expression over symbolic dimensions and scalar parameters (`(M + 127) // 128`)."""
+
+    __slots__ = ("_code", "_value")
+
+    def __init__(self, text: int | str) -> None:
+        self._value = int(text) if isinstance(text, int) or text.lstrip("-").isdigit() else None
+        self._code: CodeType | None = None if self._value is not None else compile(str(text), "<extent>", "eval")
+
+    @property
+    def is_constant(self) -> bool:
+        return self._value is not None
+
+    def __call__(self, values: Mapping[str, Any]) -> int:
+        """The value, given its variables by name."""
+        if self._value is not None:
+            return self._value
+        assert self._code is not None
+        return int(eval(self._code, _BUILTINS, dict(values)))
+
+
+class GridExtents:
+    """The block counts of every launch of a kernel, x first."""
+
+    __slots__ = ("_launches", "_scalars")
+
+    def __init__(self, signature: Signature, launches: Sequence[Sequence[int | str]]) -> None:
+        self._launches = tuple(tuple(Extent(text) for text in launch) for launch in launches)
+        self._scalars = tuple(
+            (index, argument.name)
+            for index, argument in enumerate(signature.arguments)
+            if isinstance(argument, ScalarArgument)
+        )
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether no extent depends on the call."""
+        return all(extent.is_constant for launch in self._launches for extent in launch)
+
+    def __call__(self, arguments: Sequence[Any], symbols: Mapping[str, int] | None) -> tuple[tuple[int, ...], ...]:
+        """The block counts of one call: every argument in order, and the symbolic dimensions."""
+        values = {**(symbols or {}), **{name: arguments[index] for index, name in self._scalars}}
+        return tuple(tuple(extent(values) for extent in launch) for launch in self._launches)

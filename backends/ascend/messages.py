@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from backends.ascend.plan import SPACES
-from core.errors import BuildFailed, Location, ResourceExceeded, TileHALError, UnsupportedOp
+from core.errors import BuildFailed, Location, ResourceExceeded, TileHALError, ToolchainNotFound, UnsupportedOp
 
 _OVERFLOW = re.compile(r"(ub|cbuf|cc) overflow, requires (\d+) bits while (\d+) bits available!", re.IGNORECASE)
+_UNKNOWN_CHIP = re.compile(r"for the --target option: Cannot find option named '([^']+)'")
 _ILLEGAL = re.compile(r"failed to legalize operation '([\w.]+)' that was explicitly marked illegal")
 _ERROR = re.compile(r'loc\("([^"]+)":(\d+):\d+\): error: (.*)')
 #: Errors that only say that a pass before them failed.
@@ -28,6 +29,13 @@ def overflow(text: str) -> tuple[str, int, int] | None:
 def translate(error: BuildFailed, metadata: Mapping[str, Any], launch: Mapping[str, Any], target: str) -> TileHALError:
     """The error a failed compilation is for the user; the compiler's own words stay in `details` and as its cause."""
     text = str(error.details.get("output", ""))
+    unknown = _UNKNOWN_CHIP.search(text)
+    if unknown is not None:
+        return ToolchainNotFound(
+            f"this release of the Ascend compiler does not know {unknown[1]} ({target})",
+            hint="use a newer CANN or ascendnpu-ir, or a chip of the same family that it knows",
+            details=error.details,
+        )
     found = overflow(text)
     if found is not None:
         return _exceeded(found, launch, target, error)

@@ -15,8 +15,16 @@ if TYPE_CHECKING:
     from core.plugins import BuildRequest, Finding
     from core.program import Program
     from core.runtime import Launcher
+    from core.tiling import KernelShape, TileRule
 
 __all__ = ["tilehal_chips", "tilehal_detect"]
+
+
+@hookimpl
+def tilehal_tile_rules(chip: Chip, kernel: KernelShape) -> Sequence[TileRule]:
+    from backends.ascend.rules import tile_rules
+
+    return tile_rules(chip, kernel)
 
 
 @hookimpl

@@ -137,7 +137,7 @@ def test_every_sku_of_the_reference_is_described():
         ("metax:c500", "memories.shared.per_block_bytes", 64 * 1024),
         ("ascend:910b3", "memories.ub.capacity_bytes", 1572864 // 8),
         ("ascend:950pr_9589", "memories.ub.capacity_bytes", 2031616 // 8),
-        ("ascend:910b4-1", "codegen.target", "Ascend910B4_1"),
+        ("ascend:910b4-1", "codegen.target", "Ascend910B4-1"),
         # Nobody has published these, or sources contradict each other.
         ("ascend:910b3", "memories.global.bandwidth_bytes_per_s", None),
         ("cuda:b200", "memories.global.capacity_bytes", None),

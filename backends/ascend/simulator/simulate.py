@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from backends.ascend import ascendc
 from backends.ascend.simulator.launcher import SimulatedKernel
 from backends.ascend.simulator.native import LoadedObject, compile_object, machine_identity
 from backends.ascend.simulator.pipeline import to_llvm_ir
@@ -15,6 +16,7 @@ from backends.ascend.simulator.rewrite import rewrite
 from backends.ascend.simulator.tools import identity, opt_program, require_llvmlite, translate_program
 from core.codegen import mlir
 from core.compiler import cached_files
+from core.errors import UnsupportedOp
 
 if TYPE_CHECKING:
     from core.compiler import LoweredKernel
@@ -29,9 +31,15 @@ def simulator(chip: Chip, lowered: LoweredKernel, *, verbose: bool = False) -> S
 
     Raises:
         ToolchainNotFound: what is missing, and the pip extra that brings it.
-        UnsupportedOp: an operation of the vendor's without an equivalent.
+        UnsupportedOp: an operation of the vendor's without an equivalent; a kernel that became AscendC.
         BuildFailed: a tool refused the module.
     """
+    if lowered.route == ascendc.ROUTE:
+        raise UnsupportedOp(
+            f"{lowered.signature.name}: AscendC source, which kernels in TileLang's own Ascend dialect become, has no"
+            " simulator",
+            hint="write the kernel with tilelang.language alone: it then becomes MLIR, which the simulator runs",
+        )
     require_llvmlite()
     modules = lowered.source.split(mlir.SEPARATOR)
     objects: list[LoadedObject] = []

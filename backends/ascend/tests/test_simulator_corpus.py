@@ -1,0 +1,44 @@
+"""Every kernel of the corpus through the simulator, for a 910B and a 950, against torch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import core
+from tests.kernels import Case, all_kernels
+
+CHIPS = ("ascend:910b3", "ascend:950pr_9589")
+#: Kernels that are refused, and a part of the reason. docs/ascend.md says what each would take.
+REFUSED = {
+    "language.tickets[200]": "yields the old value",
+    "language.doubles[300]": "no 64-bit floats",
+    "gemm.gemm[nn-float16-float16-64x64x64]": "accumulate these in float32",
+}
+CASES = all_kernels()
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.name not in REFUSED], ids=lambda case: case.name)
+def test_agrees_with_torch_in_the_simulator(case: Case) -> None:
+    # Both chips in one test: where their modules are alike the second run finds the first one's object.
+    gen = torch.Generator()
+    seed = gen.seed()
+    for chip in CHIPS:
+        inputs = case.inputs(gen)
+        try:
+            case.check(case.run(case.compile(chip, simulate=True), inputs), inputs)
+        except AssertionError as error:
+            error.add_note(f"{chip}, seed {seed}")
+            raise
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+@pytest.mark.parametrize("case", [case for case in CASES if case.name in REFUSED], ids=lambda case: case.name)
+def test_what_is_refused_says_why(case: Case, chip: str) -> None:
+    with pytest.raises(core.UnsupportedOp, match=REFUSED[case.name]) as caught:
+        case.compile(chip, simulate=True)
+    assert caught.value.hint
+
+
+def test_every_refusal_is_one_of_the_corpus() -> None:
+    assert set(REFUSED) <= {case.name for case in CASES}

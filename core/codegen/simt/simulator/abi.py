@@ -20,7 +20,7 @@ class FaultKind(IntEnum):
     MISALIGNED = 8
     STACK = 9
     TRAP = 10
-    DEADLOCK = 11
+    ADDRESS = 11
 
 
 class Region(ctypes.Structure):

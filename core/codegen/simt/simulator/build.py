@@ -23,7 +23,7 @@ _SCHEMA = "1"
 KERNEL_FILE = "kernel.cpp"
 _LIBRARY = "kernel.so"
 _MATRIX_HEADER = "tilehal_sim_matrix.h"
-_RUNTIME_UNITS = ("scheduler", "wave", "checker")
+_RUNTIME_UNITS = ("scheduler", "wave", "checker", "signals")
 _TIMEOUT_S = 600.0
 
 _COMMON = (

@@ -113,8 +113,9 @@ class SimulatedKernel:
         request.workers = min(_MOST_WORKERS, usable_cores())
         request.checked = int(self._checked)
         request.dynamic_shared_bytes = dynamic
+        kept.append(self._name_buffers(request, memory))
         if self._checked:
-            kept.append(self._watch(request, memory, dynamic))
+            kept.append(self._watch(request, dynamic))
         fault = Fault()
         status = self._launch(ctypes.byref(request), ctypes.byref(fault))
         if status == 2:
@@ -151,13 +152,17 @@ class SimulatedKernel:
             return ctypes.c_uint16(int(number.item()))
         raise LaunchError(f"{self._lowered.signature.name}: the simulator cannot pass a scalar of type {dtype}")
 
-    def _watch(self, request: LaunchRequest, memory: Memory, dynamic: int) -> Any:
-        """What the checker needs: global buffers, parts of shared memory, and which line mentions which part."""
+    def _name_buffers(self, request: LaunchRequest, memory: Memory) -> Any:
+        """Where global buffers are."""
         regions = (Region * max(1, len(memory.regions)))()
         for index, (label, begin, size) in enumerate(memory.regions):
             regions[index] = Region(label.encode(), begin, size)
         request.regions = regions
         request.region_count = len(memory.regions)
+        return regions
+
+    def _watch(self, request: LaunchRequest, dynamic: int) -> Any:
+        """Parts of shared memory, and which line mentions which."""
         found = self._parts(dynamic)
         parts = (Part * max(1, len(found)))()
         for index, part in enumerate(found):
@@ -166,7 +171,7 @@ class SimulatedKernel:
         bits = (ctypes.c_uint64 * max(1, len(mentions)))(*mentions)
         request.parts, request.part_count = parts, len(found)
         request.parts_of_line, request.line_count = bits, len(mentions)
-        return regions, parts, bits
+        return parts, bits
 
     def _parts(self, dynamic: int) -> tuple[SharedPart, ...]:
         found = shared_parts(self._lowered.source, dynamic)

@@ -18,6 +18,7 @@ _HINTS = {
     FaultKind.PARTIAL_WAVE: "a matrix instruction needs every lane of its wave: use whole waves, outside of branches",
     FaultKind.MISALIGNED: "a vector access needs an address that is a multiple of its size",
     FaultKind.STACK: "use smaller fragments or more threads",
+    FaultKind.ADDRESS: "run it with the option simulator='checked': it names the access and the line",
     FaultKind.TRAP: "the kernel's own assertion failed",
 }
 
@@ -50,6 +51,8 @@ def launch_error(
     match kind:
         case FaultKind.OUT_OF_BOUNDS:
             text = f"out of bounds: {where} {access} {place}"
+        case FaultKind.ADDRESS:
+            text = f"out of bounds: {where} uses an address that is nobody's; the nearest buffer is {buffer}"
         case FaultKind.RACE:
             earlier = "wrote" if fault.other_is_write else "read"
             text = f"race: {where} {access} {place}, which {other} {earlier} with no barrier in between"

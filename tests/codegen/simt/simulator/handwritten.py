@@ -28,8 +28,9 @@ def kernel(
     checked: bool = False,
     chip: Chip | None = None,
     metadata: dict[str, Any] | None = None,
+    entry_points: tuple[str, ...] = ("k",),
 ) -> Any:
-    """The launcher of one `__global__` function named `k`; `body` is the whole text after the headers' line."""
+    """The launcher of `entry_points`, the `__global__` functions of `body`: the whole text after the headers' line."""
     from core.compiler import Resources
 
     chip = chip or c500()
@@ -39,7 +40,7 @@ def kernel(
         route="simt-wave",
         language="maca",
         source="#include <mcr/mc_runtime.h>\n" + body,
-        entry_points=("k",),
+        entry_points=entry_points,
         signature=Signature("k", tuple(parameters)),
         grid=((str(grid[0]), str(grid[1]), str(grid[2])),),
         block=(block,),

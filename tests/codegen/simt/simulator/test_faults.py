@@ -297,3 +297,32 @@ extern "C" __global__ void __launch_bounds__(64) k(float* out) {
     error = fault(body)
     # The function is in the kernel's own file: its line is the nearest. One of a header would be passed over.
     assert error.details["generated_line"] == line_of(body, "p[i] = 1")
+
+
+def test_a_wild_address_in_plain_mode_ends_the_launch_not_the_process() -> None:
+    body = """
+extern "C" __global__ void __launch_bounds__(64) k(float* out) {
+  out[(long long)(threadIdx.x + 1) << 44] = 1;
+}
+"""
+    for _ in range(3):
+        with pytest.raises(core.LaunchError, match="nobody's") as caught:
+            kernel(body, OUT)(torch.zeros(64))
+        assert caught.value.details["buffer"] == "out"
+        assert "checked" in caught.value.hint
+
+
+@pytest.mark.parametrize("checked", [False, True])
+def test_a_division_by_zero_ends_the_launch_not_the_process(checked: bool) -> None:
+    body = """
+extern "C" __global__ void __launch_bounds__(64) k(int* out) {
+  out[threadIdx.x] = 5 / out[threadIdx.x];
+}
+"""
+    launch = kernel(body, [tensor("out", "int32", 64, writes=True)], checked=checked)
+    with pytest.raises(core.LaunchError, match="division by zero"):
+        launch(torch.zeros(64, dtype=torch.int32))
+    # The next launch is none the worse for it.
+    out = torch.full((64,), 2, dtype=torch.int32)
+    launch(out)
+    assert out.unique().tolist() == [2]

@@ -44,7 +44,7 @@ enum FaultKind : uint32_t {
   fault_misaligned,
   fault_stack,
   fault_trap,
-  fault_deadlock,
+  fault_address,
 };
 
 // Thread indices are linear, -1 when there is none; lines are of the kernel's file, 0 when unknown.

@@ -124,28 +124,6 @@ void name_shared(Worker &w, uint64_t offset, uint32_t line, Fault *f) {
   f->buffer_bytes = bytes;
 }
 
-// The buffer that an address lies in or nearest to.
-void name_any(Worker &w, uint64_t address, uint32_t line, Fault *f) {
-  const uint64_t offset = address - (uint64_t)w.arena;
-  if (offset < w.arena_bytes) {
-    name_shared(w, offset, line, f);
-    return;
-  }
-  uint64_t best = UINT64_MAX;
-  snprintf(f->buffer, sizeof(f->buffer), "%s", "global memory");
-  for (uint64_t i = 0; i < w.request->region_count; ++i) {
-    const Region &region = w.request->regions[i];
-    const uint64_t end = region.begin + region.bytes;
-    const uint64_t distance = address < region.begin ? region.begin - address : address >= end ? address - end : 0;
-    if (distance < best) {
-      best = distance;
-      snprintf(f->buffer, sizeof(f->buffer), "%s", region.name);
-      f->offset = (int64_t)(address - region.begin);
-      f->buffer_bytes = region.bytes;
-    }
-  }
-}
-
 void check_shared(Thread *t, Worker &w, const void *address, uint64_t offset, uint64_t size, AccessKind kind, uintptr_t site) {
   // Bounds: inside one array, and for the dynamic one inside a part that the line mentions.
   bool inside = false;
@@ -254,6 +232,28 @@ void check_global(Thread *t, Worker &w, uint64_t address, uint64_t size, AccessK
 }
 
 } // namespace
+
+// The buffer that an address lies in or nearest to.
+void name_any(Worker &w, uint64_t address, uint32_t line, Fault *f) {
+  const uint64_t offset = address - (uint64_t)w.arena;
+  if (offset < w.arena_bytes) {
+    name_shared(w, offset, line, f);
+    return;
+  }
+  uint64_t best = UINT64_MAX;
+  snprintf(f->buffer, sizeof(f->buffer), "%s", "global memory");
+  for (uint64_t i = 0; i < w.request->region_count; ++i) {
+    const Region &region = w.request->regions[i];
+    const uint64_t end = region.begin + region.bytes;
+    const uint64_t distance = address < region.begin ? region.begin - address : address >= end ? address - end : 0;
+    if (distance < best) {
+      best = distance;
+      snprintf(f->buffer, sizeof(f->buffer), "%s", region.name);
+      f->offset = (int64_t)(address - region.begin);
+      f->buffer_bytes = region.bytes;
+    }
+  }
+}
 
 uint32_t kernel_line(Thread *t, uintptr_t site) {
   Worker &w = *t->worker;

@@ -135,8 +135,17 @@ void watch(Thread *, const void *address, uint64_t size, AccessKind, uintptr_t s
 void settle(Thread *);
 uint32_t kernel_line(Thread *, uintptr_t site);
 Fault *begin_fault(Thread *, FaultKind, uintptr_t site);
-void find_buffer(Worker &, uint64_t address, Fault *);
+void name_any(Worker &, uint64_t address, uint32_t line, Fault *);
 [[noreturn]] void raise_fault(Thread *, FaultKind, uintptr_t site, const char *detail);
 void check_barrier(Worker &);
+
+// signals.cpp
+void watch_signals();
+void unwatch_signals();
+// While it lives, this thread of the operating system runs simulated threads of a worker.
+struct Guarded {
+  explicit Guarded(Worker *);
+  ~Guarded();
+};
 
 } // namespace tilehal_sim

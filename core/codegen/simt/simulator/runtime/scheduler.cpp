@@ -237,11 +237,12 @@ void work(Launch *launch, Storage *storage) {
   w->arena_used = (w->dynamic_begin + r.dynamic_shared_bytes + gap_bytes + 255) / 256 * 256;
   if (r.checked) w->sites.resize(1 << 12);
   const uint64_t blocks = (uint64_t)r.grid[0] * r.grid[1] * r.grid[2];
+  Guarded guarded(w);
   while (true) {
     const uint64_t number = launch->next_block.fetch_add(1);
+    // A fault is reported for the first block that has one, whatever the number of workers.
     if (number >= blocks || number > launch->first_fault.load()) break;
     run_block(*w, number);
-    // A fault is reported for the first block that has one, whatever the number of workers.
   }
   delete w;
 }
@@ -264,10 +265,12 @@ extern "C" __attribute__((visibility("default"))) int tilehal_sim_launch(const L
   const uint64_t threads = (uint64_t)request->block[0] * request->block[1] * request->block[2];
   for (Storage &each : storage)
     if (!take_storage(threads, request->dynamic_shared_bytes, request->checked != 0, &each)) return 2;
+  watch_signals();
   std::vector<std::thread> others;
   for (uint64_t i = 1; i < workers; ++i) others.emplace_back(work, &launch, &storage[i]);
   if (workers > 0) work(&launch, &storage[0]);
   for (std::thread &each : others) each.join();
+  unwatch_signals();
   for (Storage &each : storage) give_storage(each);
   return fault->kind == fault_none ? 0 : 1;
 }

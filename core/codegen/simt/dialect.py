@@ -127,6 +127,8 @@ _FP8_TYPES = {
         for short, name in _FP8.items()
         for count, vector in ((2, "pair8"), (4, "quad8"), (8, "octet8"), (16, "sixteen8"), (32, "thirtytwo8"))
     },
+    "tl_fp8x2_get_lane": "tilehal::get_lane",
+    "tl_fp8x2_set_lane": "tilehal::set_lane",
     **{
         f"make_fp8_{short}_{count}_t": f"tilehal::make_{vector}"
         for short in _FP8
@@ -160,6 +162,11 @@ _FUNCTIONS = (
     *("exp", "exp2", "exp10", "log", "log2", "log10", "log1p", "expm1", "sin", "cos", "tan", "sinh", "cosh", "tanh"),
     *("asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "nearbyint", "rsqrt", "fma", "cbrt"),
     *_COMMON_MATHS,
+)
+#: Of 16-bit floats, in `tilehal/simt/numeric.h`.
+_NARROW_FUNCTIONS = (
+    *("exp", "exp2", "exp10", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "sinh", "cosh", "tanh"),
+    *("asin", "acos", "atan", "asinh", "acosh", "atanh", "erf", "sqrt", "rsqrt", "pow", "floor", "ceil", "trunc"),
 )
 
 #: What a CUDA-like language and the `tilehal/simt` headers cover. A vendor's dialect starts from it.
@@ -236,9 +243,10 @@ STOCK = Dialect(
         **{
             stock: f"tilehal::narrow_{name}"
             for stock, name in (
-                *((f"h{name}", name) for name in ("exp", "exp2", "exp10", "log", "log2", "log10", "sin", "cos")),
-                *((f"h{name}", name) for name in ("sqrt", "pow", "floor", "ceil", "trunc")),
+                *((f"h{name}", name) for name in _NARROW_FUNCTIONS),
                 ("hrint", "round"),
+                ("hround", "round"),
+                ("hnearbyint", "round"),
             )
         },
         "__habs": "tilehal::magnitude",

@@ -59,13 +59,24 @@ template <typename T, typename V> TILEHAL_DEVICE void AtomicOr(T *address, V val
 template <typename T, typename V> TILEHAL_DEVICE void AtomicOr(T &address, V value, int = 0) { fetch_or(&address, (T)value); }
 
 // Pairs and quadruples: indivisible per element, as docs/program.md asks.
-TILEHAL_DEVICE void AtomicAddx2(float *address, const float *values, int = 0) {
-  fetch_add(address, values[0]);
-  fetch_add(address + 1, values[1]);
-}
-TILEHAL_DEVICE void AtomicAddx4(float *address, const float *values, int = 0) {
+// The values come as a pointer to them or packed into a vector of their size.
+template <int Count, typename T> TILEHAL_DEVICE void add_each(T *address, const T *values) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) fetch_add(address + i, values[i]);
+  for (int i = 0; i < Count; ++i) fetch_add(address + i, values[i]);
 }
+template <int Count, typename T, typename Packed> TILEHAL_DEVICE void add_each(T *address, Packed packed) {
+  static_assert(sizeof(Packed) == Count * sizeof(T), "the values fill the vector");
+  T values[Count];
+  __builtin_memcpy(values, &packed, sizeof(Packed));
+  add_each<Count>(address, (const T *)values);
+}
+template <typename T> TILEHAL_DEVICE void AtomicAddx2(T *address, T *values, int = 0) {
+  add_each<2>(address, (const T *)values);
+}
+template <typename T> TILEHAL_DEVICE void AtomicAddx4(T *address, T *values, int = 0) {
+  add_each<4>(address, (const T *)values);
+}
+template <typename T, typename V> TILEHAL_DEVICE void AtomicAddx2(T *address, V values, int = 0) { add_each<2>(address, values); }
+template <typename T, typename V> TILEHAL_DEVICE void AtomicAddx4(T *address, V values, int = 0) { add_each<4>(address, values); }
 
 } // namespace tilehal

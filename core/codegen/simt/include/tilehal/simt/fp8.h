@@ -75,6 +75,13 @@ template <typename T> struct alignas(16) thirtytwo8 {
   sixteen8<T> x, y;
 };
 
+template <typename Scalar, typename Pair> TILEHAL_DEVICE Scalar get_lane(const Pair &pair, int lane) {
+  return lane == 0 ? pair.x : pair.y;
+}
+template <typename Pair, typename Scalar> TILEHAL_DEVICE void set_lane(Pair &pair, int lane, Scalar value) {
+  (lane == 0 ? pair.x : pair.y) = value;
+}
+
 template <typename T> TILEHAL_DEVICE pair8<T> make_pair8(T x, T y) { return {x, y}; }
 template <typename T> TILEHAL_DEVICE quad8<T> make_quad8(T a, T b, T c, T d) { return {a, b, c, d}; }
 template <typename T> TILEHAL_DEVICE octet8<T> make_octet8(T a, T b, T c, T d, T e, T f, T g, T h) {

@@ -5,6 +5,7 @@ Found by compiling with `ascendnpu-ir` 1.2.0; docs/ascend.md has the table.
 
 from __future__ import annotations
 
+from core.codegen import mlir
 from core.codegen.mlir import Argument, Builder, FunctionFacts, MemRef, Scalar, TileDialect, Value
 from core.errors import Location, UnsupportedOp
 
@@ -49,10 +50,8 @@ class AscendDialect(TileDialect):
             )
 
     def matmul(self, b: Builder, x: Value, y: Value, total: Value) -> Value:
-        from core.codegen.mlir import ops
-
         # The attribute really is spelled so; without it float32 operands may be multiplied in a narrower type.
-        return ops.matmul(b, x, y, total, '{input_precison = "ieee"} ')
+        return mlir.matmul(b, x, y, total, '{input_precison = "ieee"} ')
 
     def atomic(self, b: Builder, kind: str, value: Value, memory: Value) -> None:
         if kind not in _ATOMICS:

@@ -8,6 +8,7 @@ from core.codegen.mlir.builder import Builder, Value
 from core.codegen.mlir.dialect import Argument, FunctionFacts, TileDialect
 from core.codegen.mlir.lowering import SEPARATOR, lower
 from core.codegen.mlir.module import TileModule, lower_launch
+from core.codegen.mlir.ops import matmul
 from core.codegen.mlir.types import MemRef, Scalar, Tensor
 
 __all__ = [
@@ -23,4 +24,5 @@ __all__ = [
     "Value",
     "lower",
     "lower_launch",
+    "matmul",
 ]

@@ -31,18 +31,20 @@ def target_of(case: Case) -> str:
 
 
 @pytest.mark.parametrize("case", all_kernels(), ids=lambda case: case.name)
-def test_the_corpus_lowers_or_is_refused_for_a_known_reason(case: Case) -> None:
+def test_the_corpus_agrees_with_torch_or_is_refused_for_a_known_reason(case: Case) -> None:
     reason = REFUSED.get(case.name)
     if reason is not None:
         with pytest.raises(core.TileHALError, match=re.escape(reason)) as caught:
             case.compile(target_of(case))
         assert caught.value.location is not None
         return
-    source = case.compile(target_of(case)).get_kernel_source()
-    code = "\n".join(line.partition("//")[0] for line in source.splitlines())
+    kernel = case.compile(target_of(case), simulate=True)
+    code = "\n".join(line.partition("//")[0] for line in kernel.get_kernel_source().splitlines())
     assert re.search(r'extern "C" __global__ void __launch_bounds__\(\d+\)', code)
     for foreign in ("hip", "amdgcn", "rocwmma", "__half", "asm", "tl::", "0xffffffff"):
         assert not re.search(rf"\b{foreign}", code), foreign
+    inputs = list(case.inputs(torch.Generator().manual_seed(11)))
+    case.check(case.run(kernel, inputs), inputs)
 
 
 def test_a_product_is_the_vendors_builtin_on_swapped_operands() -> None:

@@ -68,5 +68,6 @@ def tilehal_simulator(chip: Chip, lowered: LoweredKernel, request: BuildRequest)
 def tilehal_diagnose(chip: Chip) -> Sequence[Finding]:
     """What is missing on this machine."""
     from backends.ascend.diagnose import diagnose
+    from backends.ascend.simulator.tools import findings
 
-    return diagnose(chip)
+    return [*diagnose(chip), *findings()]

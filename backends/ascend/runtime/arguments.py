@@ -13,7 +13,7 @@ from math import prod
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from core.errors import LaunchError
+from core.errors import LaunchError, Location
 from core.runtime import TensorArgument
 
 if TYPE_CHECKING:
@@ -139,6 +139,38 @@ def call_values(lowered: LoweredKernel, arguments: Sequence[Any], symbols: Mappi
         if not isinstance(argument, TensorArgument):
             values[argument.name] = value
     return values
+
+
+@dataclass(frozen=True, slots=True)
+class HostAssertion:
+    """What must hold of sizes and scalars before a launch; `condition` None is not decided here."""
+
+    condition: CodeType | None
+    message: str
+    location: Location | None
+
+
+def host_assertions(lowered: LoweredKernel) -> tuple[HostAssertion, ...]:
+    """The assertions of a kernel's host part, from its metadata."""
+    return tuple(
+        HostAssertion(
+            None if record["condition"] is None else _compiled(record["condition"]),
+            record["message"],
+            Location(record["file"], record["line"]) if record["file"] else None,
+        )
+        for record in lowered.metadata["asserts"]
+    )
+
+
+def check_assertions(kernel: str, assertions: Sequence[HostAssertion], values: Mapping[str, Any]) -> None:
+    """Raises LaunchError for the first that does not hold."""
+    for assertion in assertions:
+        if assertion.condition is not None and not evaluate(assertion.condition, values):
+            raise LaunchError(
+                f"{kernel}: assertion failed: {assertion.message}",
+                hint="the kernel's author wants this to hold of the arguments' sizes and numbers",
+                location=assertion.location,
+            )
 
 
 def number_bytes(value: Any, type_: str) -> bytes:

@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from backends.ascend.runtime.acl import MAGIC_AI_CORE, MAGIC_VECTOR, Acl
-from backends.ascend.runtime.arguments import LaunchPlan, call_values, launch_plans
+from backends.ascend.runtime.arguments import (
+    LaunchPlan,
+    call_values,
+    check_assertions,
+    host_assertions,
+    launch_plans,
+)
 from backends.ascend.runtime.host import Needs, launch_needs
 from backends.ascend.runtime.packing import Packer
 from backends.ascend.runtime.stream import current_stream
@@ -56,6 +62,7 @@ class AscendLauncher:
         self._blocking = os.environ.get("TILEHAL_LAUNCH_BLOCKING") == "1"
         self._takes_sync_address = not is_a5(chip)
         self._launches = [_launch(chip, built, number, plan) for number, plan in enumerate(launch_plans(built.lowered))]
+        self._assertions = host_assertions(built.lowered)
         self._functions: dict[tuple[int, int], int] = {}
         self._scratch: dict[tuple[int, int, int, str], torch.Tensor] = {}
         #: Scratch memory that grew: earlier launches of the stream may still use the smaller one.
@@ -66,13 +73,14 @@ class AscendLauncher:
         tensor = next((a for a in arguments if hasattr(a, "data_ptr")), None)
         if tensor is None:
             raise LaunchError(f"{self._name} has no tensor argument, so a device cannot be chosen for it")
+        values = call_values(self._lowered, arguments, symbols)
+        check_assertions(self._name, self._assertions, values)
         device = tensor.device.index or 0
         before = self._acl.get_device()
         if before != device:
             self._acl.set_device(device)
         try:
             queue = current_stream(device) if stream is None else stream
-            values = call_values(self._lowered, arguments, symbols)
             for number, launch in enumerate(self._launches):
                 self._run(number, launch, arguments, values, tensor, device, queue, foreign=stream is not None)
             if self._blocking:

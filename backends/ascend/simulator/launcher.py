@@ -8,7 +8,14 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from backends.ascend.runtime.arguments import LaunchPlan, call_values, launch_plans, number_bytes
+from backends.ascend.runtime.arguments import (
+    LaunchPlan,
+    call_values,
+    check_assertions,
+    host_assertions,
+    launch_plans,
+    number_bytes,
+)
 from backends.ascend.simulator.native import LoadedObject
 
 if TYPE_CHECKING:
@@ -34,10 +41,12 @@ class SimulatedKernel:
         self.objects = tuple(objects)
         self._lowered = lowered
         self._plans = launch_plans(lowered)
+        self._assertions = host_assertions(lowered)
         self._cores = cores
 
     def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
         values = call_values(self._lowered, arguments, symbols)
+        check_assertions(self._lowered.signature.name, self._assertions, values)
         for plan, code in zip(self._plans, self.objects, strict=True):
             x, y, z = plan.blocks(values, self._cores)
             if x * y * z:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from core.compiler import FoundProgram, NotFound, find_program
 from core.errors import ToolchainNotFound
+from core.plugins import Finding
 
 _PURPOSE = "run Ascend kernels on the CPU simulator"
 _HINT = "pip install tilehal-ascend[simulator]"
@@ -64,6 +65,16 @@ def identity(program: FoundProgram) -> str:
     """What tells one build of a program from another, without starting it."""
     stat = program.path.stat()
     return f"{program.path} {stat.st_size} {stat.st_mtime_ns}"
+
+
+def findings() -> list[Finding]:
+    """What of the simulator's tools is here, for `tilehal doctor` and `tilehal targets`."""
+    try:
+        opt, translate = opt_program(), translate_program()
+        require_llvmlite()
+    except ToolchainNotFound as error:
+        return [Finding("ascend-simulator-missing", "info", error.message, error.hint, ("simulate",))]
+    return [Finding("ascend-simulator", "info", f"simulator: {opt.path.name} and {translate.path.name}, llvmlite")]
 
 
 def _installed(package: str) -> bool:

@@ -163,6 +163,25 @@ def test_sixteen_bit_floats_round_each_operation_to_nearest_even(dtype: str) -> 
     assert z[0].isnan()
 
 
+def test_an_assertion_of_the_host_refuses_the_launch_with_its_line() -> None:
+    N = T.dynamic("N")
+
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        assert N % 8 == 0, "N must be a multiple of 8"
+        with T.Kernel(T.ceildiv(N, 64), threads=64) as block:
+            for i in T.Parallel(64):
+                if block * 64 + i < N:
+                    Y[block * 64 + i] = X[block * 64 + i] * 2.0
+
+    kernel = simulated(main)
+    kernel(torch.ones(16), torch.empty(16))
+    with pytest.raises(core.LaunchError, match="N must be a multiple of 8") as caught:
+        kernel(torch.ones(17), torch.empty(17))
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__
+
+
 # -------------------------------------------------------------------------------------------- blocks in parallel
 
 

@@ -33,7 +33,6 @@ def lower(
     * `asserts`: what the host asserts: `condition` (Python, or None), `message`, `file`, `line`;
     * `launches`: per launch `entry`, `arguments` (each `role`, `name`, `type`, in the function's order; a `buffer` has
       its extents in `elements`), `grid` (Python expressions over symbols and scalars), `looped`, `matmuls`, `atomics`;
-    * `asserts`: messages of the host's assertions;
     * `files`: the user's files by the short names in the module's locations;
     * `strip`: regular expressions for what only the vendor's compiler understands.
 

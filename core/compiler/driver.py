@@ -158,7 +158,11 @@ def _compile_factory(request: _Request, target: Target, backend: Backend) -> Ker
     for name, value in overrides.items():
         reason = factory.parameters[name].refuse(value) if isinstance(value, int) else "it must be an int"
         if reason is not None:
-            raise KernelError(f"{factory.name}: {name}={value!r}: {reason}", location=factory.location)
+            raise KernelError(
+                f"{factory.name}: {name}={value!r}: {reason}",
+                hint=f"give another value, or leave {name} out: the chip's rules then choose it",
+                location=factory.location,
+            )
     dimensions = {name: value for name, value in arguments.items() if isinstance(value, int)}
     shape = KernelShape(factory.name, "elementwise", dimensions, (), factory.parameters)
     rules: list[TileRule] = []
@@ -330,10 +334,12 @@ def _keys(request: _Request) -> dict[str, str]:
 
 
 def _lower(backend: Backend, chip: Chip, program: Program, options: CompileOptions) -> LoweredKernel:
+    from core.compiler.fit import check_lowered
     from core.program.capacity import check
 
     check(program, chip)
     lowered: LoweredKernel = backend.call("tilehal_lower", chip, program=program, options=options)
+    check_lowered(lowered, chip, program.location)
     return lowered
 
 

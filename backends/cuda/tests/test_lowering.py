@@ -178,3 +178,39 @@ def test_a_launch_without_a_device_says_what_is_missing() -> None:
     kernel = core.compile(softmax, 64, 256, target="cuda:h200", build=False)
     with pytest.raises(core.DeviceUnavailable, match="cannot run on cuda:h200"):
         kernel(torch.zeros(64, 256, dtype=torch.float16))
+
+
+def test_threads_that_warp_specialisation_adds_count_against_the_chips_limit() -> None:
+    with pytest.raises(core.ResourceExceeded, match="launches 1152 threads per block once lowered") as caught:
+        core.compile(gemm, 1024, 1024, 1024, "float16", 256, 256, 32, 1024, target="cuda:h200", build=False)
+    assert caught.value.location is not None
+    assert caught.value.location.file == __file__
+    assert "fewer threads" in caught.value.hint
+    without = {"tl.disable_warp_specialized": True}
+    kernel = core.compile(
+        gemm, 1024, 1024, 1024, "float16", 256, 256, 32, 1024, target="cuda:h200", build=False, pass_configs=without
+    )
+    assert kernel.config["threads"].effective == 1024
+
+
+def test_shared_memory_that_lowering_adds_counts_against_the_chips_limit() -> None:
+    def row_sums(columns: int):
+        @T.prim_func
+        def main(A: T.Tensor((2, columns), "float16"), B: T.Tensor((2,), "float32")):
+            with T.Kernel(1, threads=256):
+                tile = T.alloc_shared((2, columns), "float16")
+                x = T.alloc_fragment((2, 512), "float32")
+                total = T.alloc_fragment((2,), "float32")
+                T.copy(A, tile)
+                for i, j in T.Parallel(2, 512):
+                    x[i, j] = tile[i, j] + tile[i, columns - 1 - j]
+                T.reduce_sum(x, total, dim=1)
+                T.copy(tile, A)
+                T.copy(total, B)
+
+        return main
+
+    # 227 KiB are what a block may have; the reduction over 256 threads needs a workspace besides.
+    with pytest.raises(core.ResourceExceeded, match=r"needs 233,472 bytes of shared memory per block once lowered"):
+        core.compile(row_sums, 227 * 1024 // 4, target="cuda:h200", build=False)
+    assert core.compile(row_sums, 226 * 1024 // 4, target="cuda:h200", build=False).get_kernel_source()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from core.errors import LaunchError, Location, ShapeMismatch, TileHALError
+from core.runtime.extents import Extent
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
 
 if TYPE_CHECKING:
@@ -242,7 +243,9 @@ class Binder:
         values = dict(zip(self._names, args, strict=False))
         twice = [name for name in kwargs if name in values]
         if twice:
-            raise LaunchError(f"{self.signature.name} got {twice[0]!r} twice")
+            raise LaunchError(
+                f"{self.signature.name} got {twice[0]!r} twice", hint="pass it by position or by name, not both"
+            )
         values.update(kwargs)
         order = self._names
         if not all(name in values for name in order):
@@ -303,7 +306,9 @@ class Binder:
             allowed = (int, float) if _is_float(argument.dtype) else (int,)
             if not isinstance(value, allowed):
                 return LaunchError(
-                    f"{where} is a scalar {argument.dtype}, got {type(value).__name__}", location=location
+                    f"{where} is a scalar {argument.dtype}, got {type(value).__name__}",
+                    hint="pass a Python number; .item() of a tensor is one",
+                    location=location,
                 )
             return None
         if not isinstance(value, torch.Tensor):
@@ -328,6 +333,7 @@ class Binder:
             return ShapeMismatch(
                 f"{where} has rank {value.dim()} {tuple(value.shape)}, expected rank {len(argument.shape)} "
                 f"{_shown(argument.shape)}",
+                hint="reshape it; a kernel does not broadcast",
                 location=location,
             )
         if argument.strides is None and not value.is_contiguous():
@@ -391,12 +397,11 @@ def _expression(extent: int | str, names: Mapping[str, str]) -> str:
 
 
 def _evaluate(extent: int | str, values: Mapping[str, int]) -> int | None:
-    if isinstance(extent, int):
-        return extent
-    if any(name not in values for name in _NAME.findall(extent) if name not in ("min", "max")):
+    """The value of an extent; None when it depends on an output that was not passed."""
+    try:
+        return Extent(extent)(values)
+    except NameError:
         return None
-    result = eval(extent, {"__builtins__": {}, "min": min, "max": max}, dict(values))
-    return int(result)
 
 
 def _shown(extents: Sequence[int | str]) -> str:

@@ -12,7 +12,9 @@ from core.tiling.parameters import TileParameter
 
 if TYPE_CHECKING:
     from core._tilelang import TracedKernel
+    from core.hardware import Chip
     from core.runtime.kernel import Kernel
+    from core.target import Target
 
 
 class KernelFactory:
@@ -102,11 +104,12 @@ class KernelFactory:
             else:
                 raise KernelError(
                     f"{self.name}: out names {item!r}, but the parameters are {', '.join(names)}",
+                    hint="name a parameter of the @T.prim_func, or give its position",
                     location=self.location,
                 )
         return positions
 
-    def compile(self, *args: Any, target: str = "auto", **options: Any) -> Kernel:
+    def compile(self, *args: Any, target: str | Target | Chip = "auto", **options: Any) -> Kernel:
         """Compiles for `target`; see :func:`core.compile`. Tile parameters not given are chosen by the chip's rules."""
         from core.compiler.driver import compile as compile_kernel
 

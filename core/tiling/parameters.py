@@ -49,7 +49,9 @@ def tile(dimension: str, *, multiple: int = 1, minimum: int | None = None, maxim
     The value chosen is a multiple of `multiple` between `minimum` and `maximum`, both inclusive.
     """
     if multiple < 1:
-        raise KernelError(f"core.tile({dimension!r}): multiple must be at least 1, got {multiple}")
+        raise KernelError(
+            f"core.tile({dimension!r}): multiple must be at least 1, got {multiple}", hint="leave it out for any extent"
+        )
     return TileParameter("tile", dimension, multiple, minimum if minimum is not None else multiple, maximum)
 
 

@@ -41,7 +41,7 @@ class TileRule:
 
     Attributes:
         name: shown in `kernel.config` as what chose a value.
-        reason: one sentence, shown by `tilehal tile`.
+        reason: why, in one sentence, for whoever reads the rule.
         prefer: configurations by *key* (a dimension's name, `stages`, `threads`), most wanted first. Keys the kernel
             does not have are ignored; parameters a configuration leaves out take the generic default.
         forbid: returns why a configuration (by key) is not allowed on this chip, or None.

@@ -59,3 +59,16 @@ def scaled_rows() -> Any:
                     C[bx, j] = A[bx, j] + D[j]
 
     return main
+
+
+def doubled_rows() -> Any:
+    """C = 2 A, one block a row."""
+    M = T.dynamic("M")
+
+    @T.prim_func
+    def main(A: T.Tensor((M, 64), "float32"), C: T.Tensor((M, 64), "float32")):
+        with T.Kernel(M, threads=64) as bx:
+            for j in T.Parallel(64):
+                C[bx, j] = A[bx, j] * 2.0
+
+    return main

@@ -118,9 +118,15 @@ def test_a_driver_without_tools_says_what_was_looked_for(tmp_path, monkeypatch):
     assert detect(machine(tmp_path, driver=True)).reason == "/dev/mxcd exists; mx-smi not found; macainfo not found"
 
 
-def test_what_the_package_cannot_do_is_said():
-    findings = plugin.tilehal_diagnose(load_chips("backends.metax")[0])
-    only = next(finding for finding in findings if finding.code == "metax-describes-only")
-    assert set(only.blocks) == {"compile", "build", "run", "simulate"}
-    assert "cannot compile for metax:c500" in only.message
-    assert {finding.code for finding in findings} >= {"metax-describes-only", "metax-mxcc-missing"}
+def test_what_is_missing_is_said(tmp_path, monkeypatch):
+    monkeypatch.setenv("MACA_PATH", str(tmp_path / "nowhere"))
+    findings = {finding.code: finding for finding in plugin.tilehal_diagnose(load_chips("backends.metax")[0])}
+    assert set(findings) == {"metax-mxcc-missing", "metax-no-device"}
+    assert set(findings["metax-mxcc-missing"].blocks) == {"build", "run"}
+    assert findings["metax-no-device"].blocks == ("run",)
+
+
+def test_a_chip_whose_waves_are_unknown_can_do_nothing():
+    n260 = next(chip for chip in load_chips("backends.metax") if chip.name == "n260")
+    unknown = next(f for f in plugin.tilehal_diagnose(n260) if f.code == "metax-wave-unknown")
+    assert set(unknown.blocks) == {"compile", "build", "run", "simulate"}

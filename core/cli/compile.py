@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.cli._kernels import load_kernel, parse_parameters
+from core.cli._output import console, print_json
 from core.errors import KernelError
 
 if TYPE_CHECKING:
@@ -43,6 +43,9 @@ def compile_(
     """Compile a TileLang kernel for a chip."""
     from core.compiler.driver import compile as compile_kernel
 
+    to_stdout = emit is Emit.source and output is None and not as_json
+    if to_stdout and run:
+        raise typer.BadParameter("--emit source fills stdout, where --run reports: give --output, or --json")
     function = load_kernel(kernel)
     started = time.perf_counter()
     compiled = compile_kernel(
@@ -55,7 +58,7 @@ def compile_(
         **parse_parameters(param or ()),
     )
     seconds = time.perf_counter() - started
-    if emit is Emit.source and output is None and not as_json:
+    if to_stdout:
         sys.stdout.write(compiled.get_kernel_source())
         return
     written = _emit(compiled, emit, output)
@@ -71,7 +74,9 @@ def compile_(
             "written": str(written) if written else None,
             "run": timing,
         }
-        sys.stdout.write(json.dumps(report, indent=2) + "\n")
+        if emit is Emit.source and output is None:
+            report["source"] = compiled.get_kernel_source()
+        print_json(report)
     else:
         _show(compiled, seconds, written, timing)
 
@@ -119,30 +124,29 @@ def _run(compiled: Kernel) -> dict[str, Any]:
     for _ in range(8):
         started = time.perf_counter()
         compiled(*inputs)
-        if device == "cuda":
-            torch.cuda.synchronize()
+        getattr(torch, device).synchronize()
         times.append((time.perf_counter() - started) * 1e3)
     return {"median_ms": statistics.median(times[1:]), "fastest_ms": min(times), "first_ms": times[0], "calls": 8}
 
 
 def _show(compiled: Kernel, seconds: float, written: Path | None, timing: dict[str, Any] | None) -> None:
-    from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
     provenance, resources = compiled.provenance, compiled.resources
-    table.add_row("kernel", f"{compiled.name} for {compiled.target} ({compiled.chip.title})")
+    table.add_row("kernel", f"{compiled.name} for {compiled.target} ({escape(compiled.chip.title)})")
     table.add_row("route", f"{provenance.route}, {provenance.language} ({provenance.evidence})")
     table.add_row("backend", ", ".join((provenance.backend, *provenance.extensions)))
     for name, entry in compiled.config.items():
         value = str(entry.requested)
         if entry.effective != entry.requested:
-            value += f" -> {'does not apply' if entry.effective is None else entry.effective} ({entry.note})"
+            value += f" -> {'does not apply' if entry.effective is None else entry.effective} ({escape(entry.note)})"
         table.add_row(name, f"{value}  [dim]{entry.chosen_by}[/dim]")
     for rejection in compiled.config.rejected:
-        table.add_row("[dim]not used[/dim]", f"[dim]{dict(rejection.tiles)}: {rejection.reason}[/dim]")
+        table.add_row("[dim]not used[/dim]", f"[dim]{escape(f'{dict(rejection.tiles)}: {rejection.reason}')}[/dim]")
     known = resources.actual or resources.predicted
     label = "actual" if resources.actual else "predicted"
     figures = [f"{space} {size:,} B" for space, size in known.memory_bytes.items()]
@@ -153,10 +157,10 @@ def _show(compiled: Kernel, seconds: float, written: Path | None, timing: dict[s
     table.add_row(label, ", ".join(figures) or "unknown")
     table.add_row("compiled in", f"{seconds * 1e3:.0f} ms{' (cached)' if provenance.source_cached else ''}")
     if provenance.toolchain:
-        table.add_row("toolchain", provenance.toolchain)
+        table.add_row("toolchain", escape(provenance.toolchain))
     if written:
-        table.add_row("written", str(written))
+        table.add_row("written", escape(str(written)))
     if timing:
         where = "simulated on the CPU" if compiled.simulated else compiled.target
         table.add_row("run", f"{timing['median_ms']:.3f} ms median of {timing['calls'] - 1}, wall ({where})")
-    Console().print(table)
+    console().print(table)

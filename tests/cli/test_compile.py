@@ -1,0 +1,120 @@
+"""`tilehal compile`."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from core.cli.main import run
+
+SOURCE = """
+import core
+import tilelang.language as T
+
+print("printed by the kernel's file")
+
+
+def negate(N: int):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, 64), threads=64) as bx:
+            for i in T.Parallel(64):
+                B[bx * 64 + i] = -A[bx * 64 + i]
+    return main
+
+
+@core.kernel(out=["B"])
+def tiled(N: int, *, block: int = core.tile("N"), threads: int = core.threads()):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=threads) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = -A[bx * block + i]
+    return main
+
+
+def symbolic():
+    N = T.dynamic("N")
+
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, 64), threads=64) as bx:
+            for i in T.Parallel(64):
+                A[bx * 64 + i] = 0.0
+    return main
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    file = tmp_path / "kernels.py"
+    file.write_text(SOURCE)
+    return file
+
+
+def test_the_source_goes_to_stdout_and_nothing_else_does(file, capsys):
+    assert run(["compile", f"{file}:negate", "--target", "cuda:h200", "--param", "N=100", "--emit", "source"]) == 0
+    out = capsys.readouterr().out
+    assert "__global__" in out
+    assert "printed by" not in out
+
+
+def test_the_source_goes_to_a_file_and_the_report_to_stdout(file, tmp_path, capsys):
+    written = tmp_path / "[odd] kernel.cu"
+    words = ["compile", f"{file}:negate", "--target", "cuda:h200", "--param", "N=100", "--emit", "source"]
+    assert run([*words, "--output", str(written)]) == 0
+    assert "__global__" in written.read_text()
+    out = capsys.readouterr().out
+    assert "main for cuda:h200" in out
+    assert "[odd] kernel.cu" in "".join(out.split("\n"))
+
+
+def test_the_report_as_json_says_who_chose_what_and_holds_the_source(file, capsys):
+    words = ["compile", f"{file}:tiled", "--target", "cpu", "--param", "N=100", "--param", "block=16"]
+    assert run([*words, "--emit", "source", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    parameters = report["config"]["parameters"]
+    assert parameters["block"] == {"requested": 16, "effective": 16, "chosen_by": "user", "note": ""}
+    assert parameters["threads"]["effective"] is None
+    assert report["provenance"]["route"] == "cpp"
+    assert report["written"] is None
+    assert "static void" in report["source"]
+
+
+def test_it_runs_and_times_the_kernel(file, capsys):
+    assert run(["compile", f"{file}:tiled", "--target", "cpu", "--param", "N=100", "--run", "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert 0 < report["run"]["fastest_ms"] <= report["run"]["median_ms"]
+    assert report["provenance"]["toolchain"]
+    assert "source" not in report
+
+
+def test_the_binary_is_written_where_it_is_wanted(file, tmp_path):
+    written = tmp_path / "kernel.so"
+    words = ["compile", f"{file}:negate", "--target", "cpu", "--param", "N=100", "--emit", "binary"]
+    assert run([*words, "-o", str(written)]) == 0
+    assert written.read_bytes()[:4] == b"\x7fELF"
+
+
+def test_source_on_stdout_leaves_no_room_for_a_report(file, capsys):
+    words = ["compile", f"{file}:negate", "--target", "cpu", "--param", "N=100", "--emit", "source", "--run"]
+    assert run(words) == 2
+    assert "give --output" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+@pytest.mark.parametrize(
+    ("kernel", "words", "said"),
+    [
+        ("negate", ["--param", "N"], "--param 'N' is not NAME=VALUE"),
+        ("negat", [], "negate"),
+        ("symbolic", ["--run"], "has symbolic dimensions (N): --run cannot choose them"),
+        ("negate", ["--param", "N=4", "--target", "cuda:h2000"], "did you mean cuda:h200"),
+    ],
+)
+def test_what_cannot_be_done_is_exit_status_2_with_a_hint(file, kernel, words, said, capsys):
+    target = [] if "--target" in words else ["--target", "cpu"]
+    assert run(["compile", f"{file}:{kernel}", *target, *words]) == 2
+    err = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert said in err
+    assert "hint:" in err

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from core.hardware import Chip
 from core.tiling import KernelShape, TileRule
@@ -75,7 +75,7 @@ def _matrix(kernel: KernelShape, tiles: Mapping[str, int]) -> str | None:
     return None
 
 
-def _launch(chip: Chip):
+def _launch(chip: Chip) -> Callable[[KernelShape, Mapping[str, int]], str | None]:
     limit = chip.limits.threads_per_block
     wave = chip.main_unit.lanes_per_wave
 

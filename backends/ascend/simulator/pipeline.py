@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from backends.ascend.simulator.rewrite import rewrite_copies, rewrite_divisions
+from backends.ascend.simulator.rewrite import rewrite_buffers, rewrite_divisions
 from backends.ascend.simulator.tools import opt_program, translate_program
 from core.compiler import run_tool
 
@@ -50,12 +50,12 @@ def to_llvm_ir(module: str, folder: Path, *, verbose: bool = False) -> tuple[str
     """
     opt, translate = opt_program(), translate_program()
     bufferized = _run([*opt.command, "module.mlir", *BUFFERIZE], "module.mlir", module, folder, verbose)
-    copies = rewrite_copies(bufferized)
-    lowered = _run([*opt.command, "buffers.mlir", *LOWER], "buffers.mlir", copies.text, folder, verbose)
+    buffers = rewrite_buffers(bufferized)
+    lowered = _run([*opt.command, "buffers.mlir", *LOWER], "buffers.mlir", buffers.text, folder, verbose)
     lowered = _MEMORY_EFFECTS.sub("", lowered)
     ir = _run([*translate.command, "--mlir-to-llvmir", "llvm.mlir"], "llvm.mlir", lowered, folder, verbose)
     divisions = rewrite_divisions(ir)
-    return divisions.text, (*copies.rules, *divisions.rules)
+    return divisions.text, (*buffers.rules, *divisions.rules)
 
 
 def _run(command: list[str], name: str, text: str, folder: Path, verbose: bool) -> str:

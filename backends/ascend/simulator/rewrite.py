@@ -17,6 +17,7 @@ ATTRIBUTES = "simulator: attributes of Huawei's compiler removed, llvm.emit_c_in
 ATOMIC = "simulator: hivm.hir.store with atomic -> loops of memref.atomic_rmw"
 CUMSUM = "simulator: hfusion.cumsum -> loops of additions"
 COPY = "simulator: memref.copy -> linalg.copy (after bufferization)"
+PRODUCT = "simulator: linalg.matmul -> linalg.generic of the same sums in the same order, along rows for speed"
 DIVISION = "simulator: integer division by zero gives some value, as on the device, where a CPU would stop (in LLVM IR)"
 
 _FUNCTION_ATTRIBUTES = re.compile(r"attributes \{(?P<body>[^{}]*)\} \{$", re.MULTILINE)
@@ -33,6 +34,12 @@ _CUMSUM = re.compile(
 _COPY = re.compile(
     r"\bmemref\.copy (?P<source>%[\w#:]+), (?P<target>%[\w#:]+) : "
     r"(?P<source_type>memref<.*>) to (?P<target_type>memref<.*>)$",
+    re.MULTILINE,
+)
+_MATMUL = re.compile(
+    r"^(?P<indent> *)linalg\.matmul ins\((?P<a>%[\w#:]+), (?P<b>%[\w#:]+) : "
+    r"(?P<a_type>memref<[^>]*>(?:>)?), (?P<b_type>memref<[^>]*>(?:>)?)\) "
+    r"outs\((?P<c>%[\w#:]+) : (?P<c_type>memref<[^>]*>(?:>)?)\)$",
     re.MULTILINE,
 )
 _DIVISION = re.compile(
@@ -85,13 +92,45 @@ def rewrite(module: str, vendor_attributes: Iterable[str]) -> Rewritten:
     return Rewritten(text, tuple(rules))
 
 
-def rewrite_copies(module: str) -> Rewritten:
-    """The rule after bufferization, which makes copies of its own. Without it a run-time library would be needed."""
-    text, count = _COPY.subn(
+def rewrite_buffers(module: str) -> Rewritten:
+    """The rules after bufferization, which makes copies of its own. Without the first a run-time library is needed."""
+    text, copies = _COPY.subn(
         lambda m: f"linalg.copy ins({m['source']} : {m['source_type']}) outs({m['target']} : {m['target_type']})",
         module,
     )
-    return Rewritten(text, (COPY,) if count else ())
+    products = _MATMUL.sub(_product, text)
+    return Rewritten(products, (*((COPY,) if copies else ()), *((PRODUCT,) if products != text else ())))
+
+
+def _product(match: re.Match[str]) -> str:
+    """The named operation's own body, over (row, k, column): the processor then works on several columns at once."""
+    indent, total = match["indent"], _shape(match["c_type"])[1]
+    elements = [_shape(match[name])[1] for name in ("a_type", "b_type")]
+    is_float = "f" in total
+    if any(("f" in element) != is_float or _bits(element) > _bits(total) for element in elements):
+        return match[0]  # other conversions than to a wider type of the kind are left to the named operation
+    multiply, add = ("arith.mulf", "arith.addf") if is_float else ("arith.muli", "arith.addi")
+    lines = [
+        f"{indent}linalg.generic {{indexing_maps = [affine_map<(i, k, j) -> (i, k)>, affine_map<(i, k, j) -> (k, j)>, "
+        'affine_map<(i, k, j) -> (i, j)>], iterator_types = ["parallel", "reduction", "parallel"]} '
+        f"ins({match['a']}, {match['b']} : {match['a_type']}, {match['b_type']}) "
+        f"outs({match['c']} : {match['c_type']}) {{"
+    ]
+    factors = []
+    lines.append(f"{indent}^bb0(%x0: {elements[0]}, %x1: {elements[1]}, %sum: {total}):")
+    for number, element in enumerate(elements):
+        factors.append(f"%x{number}")
+        if element != total:
+            factors[-1] = f"%wide{number}"
+            extend = "arith.extf" if is_float else "arith.extsi"
+            lines.append(f"{indent}  {factors[-1]} = {extend} %x{number} : {element} to {total}")
+    lines += [
+        f"{indent}  %product = {multiply} {factors[0]}, {factors[1]} : {total}",
+        f"{indent}  %next = {add} %sum, %product : {total}",
+        f"{indent}  linalg.yield %next : {total}",
+        f"{indent}}}",
+    ]
+    return "\n".join(lines)
 
 
 def rewrite_divisions(ir: str) -> Rewritten:
@@ -142,6 +181,10 @@ def _shape(type_text: str) -> tuple[list[int | None], str]:
     inside = type_text[type_text.index("<") + 1 :].split(",")[0].rstrip(">")
     *extents, element = inside.split("x")
     return [None if extent == "?" else int(extent) for extent in extents], element
+
+
+def _bits(element: str) -> int:
+    return int(element.lstrip("bfi"))
 
 
 def _loops(

@@ -22,8 +22,9 @@ from backends.ascend.simulator.rewrite import (
     COPY,
     CUMSUM,
     DIVISION,
+    PRODUCT,
     rewrite,
-    rewrite_copies,
+    rewrite_buffers,
     rewrite_divisions,
 )
 from core.compiler import cached_files
@@ -84,7 +85,7 @@ def test_every_rule_that_was_applied_is_shown_in_provenance() -> None:
     kernel(torch.ones(8), torch.empty(8))
     shown = [rule for rule in kernel.provenance.rewrites if rule.startswith("simulator:")]
     assert shown[0] == ATTRIBUTES
-    assert set(shown) <= {ATTRIBUTES, ATOMIC, CUMSUM, COPY, DIVISION}
+    assert set(shown) <= {ATTRIBUTES, ATOMIC, CUMSUM, COPY, PRODUCT, DIVISION}
     assert kernel.provenance.evidence == "simulated"
 
 
@@ -96,12 +97,52 @@ def test_an_operation_of_the_vendors_without_a_rule_is_refused_by_name() -> None
 
 def test_copies_are_rewritten_with_both_their_types() -> None:
     line = "    memref.copy %a, %b : memref<?x4xf32, strided<[4, 1], offset: ?>> to memref<?x4xf32>\n"
-    rewritten = rewrite_copies(line)
+    rewritten = rewrite_buffers(line)
     assert rewritten.text == (
         "    linalg.copy ins(%a : memref<?x4xf32, strided<[4, 1], offset: ?>>) outs(%b : memref<?x4xf32>)\n"
     )
     assert rewritten.rules == (COPY,)
-    assert rewrite_copies("    return\n").rules == ()
+    assert rewrite_buffers("    return\n").rules == ()
+
+
+def test_products_that_convert_otherwise_are_left_to_the_named_operation() -> None:
+    line = "    linalg.matmul ins(%a, %b : memref<2x3x{}>, memref<3x4x{}>) outs(%c : memref<2x4x{}>)\n"
+    for types in (("f16", "f16", "f32"), ("i8", "i8", "i32"), ("f32", "f32", "f32")):
+        assert rewrite_buffers(line.format(*types)).rules == (PRODUCT,)
+    for types in (("i8", "i8", "f32"), ("f32", "f32", "f16")):
+        assert rewrite_buffers(line.format(*types)).text == line.format(*types)
+
+
+@pytest.mark.parametrize(("dtype", "total"), [("float16", "float32"), ("bfloat16", "float32"), ("int8", "int32")])
+def test_a_product_is_the_sum_over_k_in_order_rounded_each_time(dtype: str, total: str) -> None:
+    M, N, K = 33, 40, 50
+
+    @T.prim_func
+    def main(A: T.Tensor((M, K), dtype), B: T.Tensor((K, N), dtype), C: T.Tensor((M, N), total)):
+        with T.Kernel(T.ceildiv(N, 32), T.ceildiv(M, 32), threads=128) as (bx, by):
+            a = T.alloc_shared((32, 16), dtype)
+            b = T.alloc_shared((16, 32), dtype)
+            c = T.alloc_fragment((32, 32), total)
+            T.clear(c)
+            for k in T.serial(T.ceildiv(K, 16)):
+                T.copy(A[by * 32, k * 16], a)
+                T.copy(B[k * 16, bx * 32], b)
+                T.gemm(a, b, c)
+            T.copy(c, C[by * 32, bx * 32])
+
+    gen = torch.Generator().manual_seed(2)
+    if dtype == "int8":
+        a, b = (torch.randint(-128, 128, shape, generator=gen, dtype=torch.int8) for shape in ((M, K), (K, N)))
+    else:
+        a, b = (torch.randn(*shape, generator=gen).to(getattr(torch, dtype)) for shape in ((M, K), (K, N)))
+    c = torch.empty(M, N, dtype=getattr(torch, total))
+    kernel = simulated(main)
+    kernel(a, b, c)
+    expected = torch.zeros_like(c)
+    for k in range(K):
+        expected = expected + a[:, k : k + 1].to(c.dtype) * b[k : k + 1, :].to(c.dtype)
+    assert torch.equal(c, expected)
+    assert PRODUCT in kernel.provenance.rewrites
 
 
 def test_division_by_a_constant_is_left_alone_and_by_a_value_is_guarded() -> None:

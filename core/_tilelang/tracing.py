@@ -1,6 +1,7 @@
 """From whatever a user calls a kernel to its PrimFunc; nothing is compiled."""
 
 from __future__ import annotations
+import __future__
 
 import sys
 import sysconfig
@@ -92,12 +93,18 @@ def _trace_errors(func: Any) -> Iterator[None]:
         from core.compiler.messages import translate
 
         function = _function(func)
-        raise translate(
+        typed = translate(
             error,
             fallback=KernelError,
             stage=f"tracing {getattr(function, '__name__', 'the kernel')}",
             location=_definition(function),
-        ) from error
+        )
+        if isinstance(error, NameError) and _has_text_annotations(function):
+            typed.hint = (
+                f"remove `from __future__ import annotations` from the file, or use {error.name} in the kernel's body"
+                " too: Python then keeps annotations as text, and a name that only they use is not there"
+            )
+        raise typed from error
 
 
 def _function(func: Any) -> Any:
@@ -105,6 +112,13 @@ def _function(func: Any) -> Any:
     func = getattr(func, "jit_impl", func)
     func = getattr(func, "func", func)
     return getattr(func, "orig_func", func)
+
+
+def _has_text_annotations(function: Any) -> bool:
+    """Whether a function's file says `from __future__ import annotations`."""
+    return bool(
+        getattr(function, "__code__", None) and function.__code__.co_flags & __future__.annotations.compiler_flag
+    )
 
 
 def _definition(function: Any) -> Location | None:

@@ -10,6 +10,7 @@ import linecache
 import pytest
 
 import core
+from core.cli._kernels import load_kernel
 from core.compiler.messages import reason_of, translate
 from core.errors import KernelError, Location, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
 from tests.compiler import faulty_kernels
@@ -106,6 +107,28 @@ def test_nothing_is_printed(kernel, capfd):
 
 def test_the_cause_is_kept():
     assert isinstance(refused("python_abs").__cause__, TypeError)
+
+
+TEXT_ANNOTATIONS = """
+from __future__ import annotations
+import tilelang.language as T
+
+def copy(N: int, dtype: str = "float32"):
+    @T.prim_func
+    def main(A: T.Tensor((N,), dtype), B: T.Tensor((N,), dtype)):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(N):
+                B[i] = A[i]
+    return main
+"""
+
+
+def test_a_name_that_only_annotations_use_is_explained_where_annotations_are_text(tmp_path):
+    file = tmp_path / "future.py"
+    file.write_text(TEXT_ANNOTATIONS)
+    with pytest.raises(KernelError, match="'dtype' is not defined") as caught:
+        core.compile(load_kernel(f"{file}:copy"), 64, target="cpu", build=False)
+    assert "remove `from __future__ import annotations`" in caught.value.hint
 
 
 def test_an_unknown_text_keeps_its_reason_and_says_where_to_read_on():

@@ -126,3 +126,18 @@ def test_printing_names_the_block_and_thread(capfd: pytest.CaptureFixture[str]) 
     out = capfd.readouterr().out
     assert "thread=(3, 0, 0)" in out
     assert "value=3" in out
+
+
+def test_an_atomic_that_orders_memory_has_its_fences() -> None:
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((1,), "float32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(N):
+                T.atomic_add(Y[0], X[i], memory_order="release")
+
+    kernel = simulated(main)
+    (call,) = (line for line in kernel.get_kernel_source().splitlines() if "AtomicAdd(" in line)
+    assert call.rstrip().endswith(", 3);")
+    y = torch.zeros(1)
+    kernel(torch.ones(N), y)
+    assert y.item() == N

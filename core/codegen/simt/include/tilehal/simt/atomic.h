@@ -1,5 +1,5 @@
 // Atomics on global memory. 32-bit integers and float add use the platform's own; everything else is a compare-and-swap
-// loop on the 32-bit word (or 64-bit, for double) that holds the element. All are relaxed or stronger.
+// loop on the 32-bit word (or 64-bit, for double) that holds the element.
 //
 // The platform gives tilehal::platform::atomic_add(int*/unsigned int*/float*, value), atomic_max/min/or on int* and
 // unsigned int*, and compare_and_swap on unsigned int* and unsigned long long*; each returns the old value.
@@ -47,16 +47,31 @@ template <typename T> TILEHAL_DEVICE T fetch_min(T *address, T value) { return a
 template <> TILEHAL_DEVICE int fetch_min(int *address, int value) { return platform::atomic_min(address, value); }
 template <typename T> TILEHAL_DEVICE T fetch_or(T *address, T value) { return atomic_update(address, value, BitOr()); }
 
-// What generated code calls: the order argument is a promise the calls above already keep or exceed where it is relaxed.
-template <typename T, typename V> TILEHAL_DEVICE void AtomicAdd(T *address, V value, int = 0) { fetch_add(address, (T)value); }
-template <typename T, typename V> TILEHAL_DEVICE void AtomicAdd(T &address, V value, int = 0) { fetch_add(&address, (T)value); }
-template <typename T, typename V> TILEHAL_DEVICE T AtomicAddRet(T *address, V value, int = 0) { return fetch_add(address, (T)value); }
-template <typename T, typename V> TILEHAL_DEVICE void AtomicMax(T *address, V value, int = 0) { fetch_max(address, (T)value); }
-template <typename T, typename V> TILEHAL_DEVICE void AtomicMax(T &address, V value, int = 0) { fetch_max(&address, (T)value); }
-template <typename T, typename V> TILEHAL_DEVICE void AtomicMin(T *address, V value, int = 0) { fetch_min(address, (T)value); }
-template <typename T, typename V> TILEHAL_DEVICE void AtomicMin(T &address, V value, int = 0) { fetch_min(&address, (T)value); }
-template <typename T, typename V> TILEHAL_DEVICE void AtomicOr(T *address, V value, int = 0) { fetch_or(address, (T)value); }
-template <typename T, typename V> TILEHAL_DEVICE void AtomicOr(T &address, V value, int = 0) { fetch_or(&address, (T)value); }
+// What generated code calls. `order` is a C++ memory order: relaxed (0) needs nothing, for any other what was written
+// before is made visible first, and what is read afterwards is not read earlier.
+TILEHAL_DEVICE void order_fence(int order) {
+  if (order != 0) __atomic_thread_fence(__ATOMIC_SEQ_CST);
+}
+#define TILEHAL_ATOMIC(NAME, FETCH)                                                                                    \
+  template <typename T, typename V> TILEHAL_DEVICE void NAME(T *address, V value, int order = 0) {                      \
+    order_fence(order);                                                                                                \
+    FETCH(address, (T)value);                                                                                          \
+    order_fence(order);                                                                                                \
+  }                                                                                                                    \
+  template <typename T, typename V> TILEHAL_DEVICE void NAME(T &address, V value, int order = 0) {                      \
+    NAME(&address, value, order);                                                                                      \
+  }
+TILEHAL_ATOMIC(AtomicAdd, fetch_add)
+TILEHAL_ATOMIC(AtomicMax, fetch_max)
+TILEHAL_ATOMIC(AtomicMin, fetch_min)
+TILEHAL_ATOMIC(AtomicOr, fetch_or)
+#undef TILEHAL_ATOMIC
+template <typename T, typename V> TILEHAL_DEVICE T AtomicAddRet(T *address, V value, int order = 0) {
+  order_fence(order);
+  const T old = fetch_add(address, (T)value);
+  order_fence(order);
+  return old;
+}
 
 // Pairs and quadruples: indivisible per element, as docs/program.md asks.
 // The values come as a pointer to them or packed into a vector of their size.
@@ -70,13 +85,25 @@ template <int Count, typename T, typename Packed> TILEHAL_DEVICE void add_each(T
   __builtin_memcpy(values, &packed, sizeof(Packed));
   add_each<Count>(address, (const T *)values);
 }
-template <typename T> TILEHAL_DEVICE void AtomicAddx2(T *address, T *values, int = 0) {
+template <typename T> TILEHAL_DEVICE void AtomicAddx2(T *address, T *values, int order = 0) {
+  order_fence(order);
   add_each<2>(address, (const T *)values);
+  order_fence(order);
 }
-template <typename T> TILEHAL_DEVICE void AtomicAddx4(T *address, T *values, int = 0) {
+template <typename T> TILEHAL_DEVICE void AtomicAddx4(T *address, T *values, int order = 0) {
+  order_fence(order);
   add_each<4>(address, (const T *)values);
+  order_fence(order);
 }
-template <typename T, typename V> TILEHAL_DEVICE void AtomicAddx2(T *address, V values, int = 0) { add_each<2>(address, values); }
-template <typename T, typename V> TILEHAL_DEVICE void AtomicAddx4(T *address, V values, int = 0) { add_each<4>(address, values); }
+template <typename T, typename V> TILEHAL_DEVICE void AtomicAddx2(T *address, V values, int order = 0) {
+  order_fence(order);
+  add_each<2>(address, values);
+  order_fence(order);
+}
+template <typename T, typename V> TILEHAL_DEVICE void AtomicAddx4(T *address, V values, int order = 0) {
+  order_fence(order);
+  add_each<4>(address, values);
+  order_fence(order);
+}
 
 } // namespace tilehal

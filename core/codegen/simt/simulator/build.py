@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -117,14 +117,14 @@ def build_library(
 
     compiler = find_compiler()
     folders = (include_folder(), *include_folders)
-    machine = _machine_files(chip, compiler, verbose)
+    runtime, matrix = _runtime(compiler, verbose), _matrix_unit(chip, compiler, verbose)
     command_flags = (*compiler.kernel_flags(checked), *flags)
-    key = _key("kernel", compiler, source, *command_flags, machine.key, *map(_folder_digest, folders))
+    key = _key("kernel", compiler, source, *command_flags, runtime.key, matrix.key, *map(_folder_digest, folders))
 
     def make(directory: Path) -> None:
         file = directory / KERNEL_FILE
         file.write_text(source, encoding="utf-8")
-        includes = [f"-I{folder}" for folder in (*folders, machine.directory)]
+        includes = [f"-I{folder}" for folder in (*folders, matrix.directory)]
         purpose = f"compile {label} for the simulator of {chip.target}"
 
         def tool(*words: str) -> None:
@@ -142,7 +142,7 @@ def build_library(
         if checked:
             assembly = directory / compiled
             assembly.write_text(add_line_table(assembly.read_text(encoding="utf-8"), KERNEL_FILE), encoding="utf-8")
-        objects = [str(path) for path in machine.objects]
+        objects = (*runtime.paths, *matrix.paths)
         tool("-shared", "-fPIC", "-pthread", "-Wl,-s", compiled, *objects, "-o", _LIBRARY, "-lm")
         (directory / compiled).unlink()
 
@@ -151,40 +151,54 @@ def build_library(
 
 
 @dataclass(frozen=True, slots=True)
-class _Machine:
-    """Objects every kernel of a chip is linked with, and the folder of the header that declares its instructions."""
+class _Objects:
+    """Compiled files that kernels are linked with, in one folder of the cache."""
 
     key: str
     directory: Path
-    objects: tuple[Path, ...]
+    names: tuple[str, ...]
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return tuple(str(self.directory / name) for name in self.names)
 
 
-def _machine_files(chip: Chip, compiler: Compiler, verbose: bool) -> _Machine:
+def _runtime(compiler: Compiler, verbose: bool) -> _Objects:
+    """The simulated machine itself, the same for every chip."""
+    folder = Path(__file__).with_name("runtime")
+    key = _key("runtime", compiler, *_RUNTIME, _folder_digest(folder), _folder_digest(include_folder()))
+    units = {f"{unit}.o": folder / f"{unit}.cpp" for unit in _RUNTIME_UNITS}
+    return _objects(key, compiler, units, {}, "the simulated machine", verbose)
+
+
+def _matrix_unit(chip: Chip, compiler: Compiler, verbose: bool) -> _Objects:
+    """The chip's matrix instructions, and the header that declares them."""
+    instructions = simulated_instructions(chip)
+    texts = {"matrix.cpp": matrix_source(chip, instructions), _MATRIX_HEADER: matrix_header(instructions)}
+    key = _key("matrix", compiler, *_RUNTIME, *texts.values(), _folder_digest(include_folder()))
+    label = f"simulated matrix instructions of {chip.target}"
+    return _objects(key, compiler, {"matrix.o": Path("matrix.cpp")}, texts, label, verbose)
+
+
+def _objects(
+    key: str, compiler: Compiler, units: Mapping[str, Path], texts: Mapping[str, str], label: str, verbose: bool
+) -> _Objects:
     from core.compiler import cache
 
-    runtime = Path(__file__).with_name("runtime")
-    instructions = simulated_instructions(chip)
-    matrix = matrix_source(chip, instructions)
-    header = matrix_header(instructions)
-    key = _key(
-        "machine", compiler, *_RUNTIME, matrix, header, _folder_digest(runtime), _folder_digest(include_folder())
-    )
-
     def make(directory: Path) -> None:
-        (directory / "matrix.cpp").write_text(matrix, encoding="utf-8")
-        (directory / _MATRIX_HEADER).write_text(header, encoding="utf-8")
-        units = [*(str(runtime / f"{unit}.cpp") for unit in _RUNTIME_UNITS), "matrix.cpp"]
-        for name, unit in zip((*_RUNTIME_UNITS, "matrix"), units, strict=True):
+        for name, text in texts.items():
+            (directory / name).write_text(text, encoding="utf-8")
+        for name, unit in units.items():
             run_tool(
-                (*compiler.program.command, *_RUNTIME, "-O3", f"-I{include_folder()}", "-c", unit, "-o", f"{name}.o"),
+                (*compiler.program.command, *_RUNTIME, "-O3", f"-I{include_folder()}", "-c", unit, "-o", name),
                 cwd=directory,
-                purpose=f"compile the simulator of {chip.target}",
+                purpose=f"compile {label}",
                 timeout_s=_TIMEOUT_S,
                 verbose=verbose,
             )
 
-    folder, _ = cache.default().folder(key, make, label=f"simulated machine of {chip.target}")
-    return _Machine(key, folder, tuple(folder / f"{name}.o" for name in (*_RUNTIME_UNITS, "matrix")))
+    folder, _ = cache.default().folder(key, make, label=label)
+    return _Objects(key, folder, tuple(units))
 
 
 def _key(kind: str, compiler: Compiler, *texts: str) -> str:

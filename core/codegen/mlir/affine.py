@@ -97,8 +97,11 @@ class Indices:
                     factors, Binary(a.rest.dtype, BinaryOp.FLOOR_DIV, a.rest, constant(divisor, a.rest.dtype))
                 )
             return Affine({}, Binary(a.rest.dtype, BinaryOp.FLOOR_MOD, a.rest, constant(divisor, a.rest.dtype)))
-        interval = self.axes_interval(a.factors)
-        if _common_divisor(a.rest) % divisor or interval[0] < 0 or interval[1] >= divisor:
+        # What the divisor divides passes through; the rest of the axes must stay below it.
+        whole = {axis: factor for axis, factor in a.factors.items() if factor % divisor == 0}
+        part = {axis: factor for axis, factor in a.factors.items() if factor % divisor}
+        low, high = self.axes_interval(part)
+        if _common_divisor(a.rest) % divisor or low < 0 or high >= divisor:
             return None
         if wants_quotient:
             value = constant_int(a.rest)
@@ -107,8 +110,8 @@ class Indices:
                 if value is not None
                 else Binary(a.rest.dtype, BinaryOp.FLOOR_DIV, a.rest, constant(divisor, a.rest.dtype))
             )
-            return Affine({}, rest)
-        return Affine(a.factors, Const(a.rest.dtype, 0))
+            return Affine({axis: factor // divisor for axis, factor in whole.items()}, rest)
+        return Affine(part, Const(a.rest.dtype, 0))
 
     def axes_interval(self, factors: Mapping[int, int]) -> tuple[int, int]:
         """Least and greatest value of `sum(factor * axis)`."""

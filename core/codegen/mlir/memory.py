@@ -18,6 +18,7 @@ from core.codegen.mlir.lanes import Lanes, NeedsLoop
 from core.codegen.mlir.liveness import is_on_chip
 from core.codegen.mlir.ops import Extent
 from core.codegen.mlir.types import Tensor, memory_type
+from core.program.expressions import constant_int
 from core.program.nodes import Buffer, Const, Expr, Load
 
 if TYPE_CHECKING:
@@ -110,7 +111,8 @@ class Memory:
         loops = self._loop_axes(dims, load.indices, buffer, guard, window)
         if dims is None or loops:
             return self._gathered(load, axes, loops)
-        tensor = c.tensor(buffer)
+        shape, dims = self._expanded(buffer, dims)
+        tensor = ops.reshape(self.b, c.tensor(buffer), shape)
         offsets, sizes, strides, order = self._box(dims)
         partial = {axis: window.bound(c, axis) for axis in order if axis in window.lows or axis in window.highs}
         test = window.test(c)
@@ -295,13 +297,39 @@ class Memory:
             negative = {axis for axis, factor in item.factors.items() if factor < 0 and axis in moving}
             bound |= negative
             if is_on_chip(buffer):
-                if len(item.factors) > 1:
+                if len(item.factors) > 1 and self._digits(buffer, dim, item) is None:
                     bound |= set(sorted(item.factors)[:-1])
                 bound |= {axis for axis in item.factors if axis in seen}
                 seen |= set(item.factors)
             if dim in guard and not bound & moving and not add_guard(c, window, item, indices[dim], buffer.shape[dim]):
                 bound |= set(sorted(moving)[:-1]) or moving
         return sorted(bound)
+
+    def _digits(self, buffer: Buffer, dim: int, item: Affine) -> list[int] | None:
+        """Axes, outermost first, whose places together count through a whole dimension; None when they do not."""
+        c = self.c
+        axes = sorted(item.factors, key=lambda axis: -item.factors[axis])
+        step = 1
+        for axis in reversed(axes):
+            if item.factors[axis] != step:
+                return None
+            step *= c.axes[axis].extent
+        return axes if constant_int(item.rest) == 0 and step == c.shape(buffer)[dim] else None
+
+    def _expanded(self, buffer: Buffer, dims: list[Affine]) -> tuple[list[int], list[Affine]]:
+        """The buffer's shape and the dims with every dimension that several axes count through taken apart."""
+        c = self.c
+        shape: list[int] = []
+        taken: list[Affine] = []
+        for dim, (extent, item) in enumerate(zip(c.shape(buffer), dims, strict=True)):
+            axes = self._digits(buffer, dim, item) if len(item.factors) > 1 else None
+            if axes is None:
+                shape.append(extent)
+                taken.append(item)
+                continue
+            shape += c.extents(axes)
+            taken += [Affine({axis: 1}, item.rest) for axis in axes]
+        return shape, taken
 
     def _box(self, dims: list[Affine]) -> tuple[list[Extent], list[Extent], list[int], list[int]]:
         """Offsets, sizes, steps and the axes in order, of an on-chip box."""
@@ -459,10 +487,10 @@ class Memory:
         if not isinstance(c.current(buffer.storage).type, Tensor):
             self._store_scalar(buffer, lanes, mask)
             return
+        shape, dims = self._expanded(buffer, dims)
         offsets, sizes, strides, order = self._box(dims)
         ascending = sorted(order)
         static = [size for size in sizes if isinstance(size, int)]
-        old: Value | None = None
         if not order:
             value = c.align(lanes, ())
             if mask is not None:
@@ -475,13 +503,16 @@ class Memory:
             return
         value = c.align(lanes, ascending)
         if mask is not None:
-            old = ops.extract_slice(self.b, c.tensor(buffer), offsets, sizes, strides)
+            held = ops.reshape(self.b, c.tensor(buffer), shape)
+            old = ops.extract_slice(self.b, held, offsets, sizes, strides)
             previous = self._lanes(old, order)
             value = ops.select(self.b, c.align(mask, ascending), value, c.align(previous, ascending))
         value = ops.transpose(self.b, value, [ascending.index(axis) for axis in order])
         box = ops.reshape(self.b, value, static)
-        whole = all(o == 0 for o in offsets) and static == list(c.shape(buffer)) and all(s == 1 for s in strides)
-        c.set_tensor(buffer, box if whole else ops.insert_slice(self.b, box, c.tensor(buffer), offsets, strides))
+        whole = all(o == 0 for o in offsets) and static == shape and all(step == 1 for step in strides)
+        if not whole:
+            box = ops.insert_slice(self.b, box, ops.reshape(self.b, c.tensor(buffer), shape), offsets, strides)
+        c.set_tensor(buffer, ops.reshape(self.b, box, c.shape(buffer)))
 
     def _window_mask(self, window: Window) -> Lanes | None:
         """A window as a condition of every iteration."""

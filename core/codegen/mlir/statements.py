@@ -12,6 +12,7 @@ from core.codegen.mlir.context import Context
 from core.codegen.mlir.exits import has_exit, without_exits
 from core.codegen.mlir.lanes import Axis, Condition, Lanes, NeedsLoop
 from core.codegen.mlir.liveness import written
+from core.codegen.mlir.splitting import split_axes
 from core.codegen.mlir.types import value_type
 from core.program.expressions import constant_int
 from core.program.intervals import Interval, bounds, loop_range
@@ -297,6 +298,8 @@ class Statements:
         if any(extent is None for extent in extents) or not _fits_tiles(stmt):
             self._serial(stmt)
             return
+        original, stmt = stmt, split_axes(stmt)
+        extents = [constant_int(extent) for extent in stmt.extents]
         point = self.b.checkpoint()
         state = (dict(c.values), dict(c.private), dict(c.variables), dict(c.definitions), list(c.conditions))
         added = len(stmt.vars)
@@ -321,7 +324,7 @@ class Statements:
             c.points.clear()
             self.b.rollback(point)
             c.values, c.private, c.variables, c.definitions, c.conditions = state
-            self._serial(stmt)
+            self._serial(original)
         c.memory.forget()
 
     def _serial(self, stmt: Parallel) -> None:

@@ -143,7 +143,7 @@ def build_library(
             assembly = directory / compiled
             assembly.write_text(add_line_table(assembly.read_text(encoding="utf-8"), KERNEL_FILE), encoding="utf-8")
         objects = (*runtime.paths, *matrix.paths)
-        tool("-shared", "-fPIC", "-pthread", "-Wl,-s", compiled, *objects, "-o", _LIBRARY, "-lm")
+        tool("-shared", "-fPIC", "-pthread", "-Wl,-s", "-Wl,-z,defs", compiled, *objects, "-o", _LIBRARY, "-lm")
         (directory / compiled).unlink()
 
     folder, _ = cache.default().folder(key, make, label=f"simulator of {label}{' (checked)' if checked else ''}")

@@ -299,3 +299,19 @@ def test_threads_switch_the_same_way_with_the_portable_context(monkeypatch: pyte
     assert run(text, 256) == expected
     monkeypatch.setattr(build, "_RUNTIME", (*build._RUNTIME, "-DTILEHAL_SIM_PORTABLE_SWITCH"))
     assert run(text, 256) == expected
+
+
+@MODES
+def test_the_compilers_own_atomics_and_fences(checked: bool) -> None:
+    body = """
+extern "C" __global__ void k(int* out) {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  __threadfence();
+  __atomic_fetch_add(&out[0], 1, __ATOMIC_RELAXED);
+  int seen = __atomic_load_n(&out[1], __ATOMIC_ACQUIRE);
+  while (!__atomic_compare_exchange_n(&out[1], &seen, seen + 2, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED)) {}
+  __atomic_fetch_or(&out[2], 1 << (threadIdx.x % 31), __ATOMIC_RELAXED);
+  __atomic_store_n(&out[3], 9, __ATOMIC_RELEASE);
+}
+"""
+    assert run(body, checked=checked, grid=(5, 1, 1))[:4] == [320, 640, 2**31 - 1, 9]

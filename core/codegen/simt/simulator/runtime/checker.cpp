@@ -452,3 +452,48 @@ extern "C" __attribute__((visibility("hidden"))) void *tilehal_sim_memset(void *
 ATOMIC(16)
 ATOMIC(32)
 ATOMIC(64)
+
+// The compiler's own atomics, where a header uses them: the step, and one access to the checker.
+#define COMPILER_ATOMIC(BITS, OPERATION)                                                                               \
+  extern "C" __attribute__((visibility("hidden"))) uint##BITS##_t __tsan_atomic##BITS##_##OPERATION(                    \
+      volatile uint##BITS##_t *address, uint##BITS##_t value, int) {                                                   \
+    watch(self(), (const void *)address, BITS / 8, access_atomic, SITE);                                               \
+    return __atomic_##OPERATION(address, value, __ATOMIC_SEQ_CST);                                                     \
+  }
+#define COMPILER_ATOMICS(BITS)                                                                                         \
+  COMPILER_ATOMIC(BITS, fetch_add)                                                                                     \
+  COMPILER_ATOMIC(BITS, fetch_sub)                                                                                     \
+  COMPILER_ATOMIC(BITS, fetch_and)                                                                                     \
+  COMPILER_ATOMIC(BITS, fetch_or)                                                                                      \
+  COMPILER_ATOMIC(BITS, fetch_xor)                                                                                     \
+  COMPILER_ATOMIC(BITS, fetch_nand)                                                                                    \
+  extern "C" __attribute__((visibility("hidden"))) uint##BITS##_t __tsan_atomic##BITS##_exchange(                       \
+      volatile uint##BITS##_t *address, uint##BITS##_t value, int) {                                                   \
+    watch(self(), (const void *)address, BITS / 8, access_atomic, SITE);                                               \
+    return __atomic_exchange_n(address, value, __ATOMIC_SEQ_CST);                                                      \
+  }                                                                                                                    \
+  extern "C" __attribute__((visibility("hidden"))) uint##BITS##_t __tsan_atomic##BITS##_load(                           \
+      const volatile uint##BITS##_t *address, int) {                                                                   \
+    watch(self(), (const void *)address, BITS / 8, access_atomic, SITE);                                               \
+    return __atomic_load_n(address, __ATOMIC_SEQ_CST);                                                                 \
+  }                                                                                                                    \
+  WATCHED __tsan_atomic##BITS##_store(volatile uint##BITS##_t *address, uint##BITS##_t value, int) {                   \
+    watch(self(), (const void *)address, BITS / 8, access_atomic, SITE);                                               \
+    __atomic_store_n(address, value, __ATOMIC_SEQ_CST);                                                                \
+  }                                                                                                                    \
+  extern "C" __attribute__((visibility("hidden"))) int __tsan_atomic##BITS##_compare_exchange_strong(                   \
+      volatile uint##BITS##_t *address, uint##BITS##_t *expected, uint##BITS##_t value, int, int) {                    \
+    watch(self(), (const void *)address, BITS / 8, access_atomic, SITE);                                               \
+    return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);           \
+  }                                                                                                                    \
+  extern "C" __attribute__((visibility("hidden"))) int __tsan_atomic##BITS##_compare_exchange_weak(                     \
+      volatile uint##BITS##_t *address, uint##BITS##_t *expected, uint##BITS##_t value, int, int) {                    \
+    watch(self(), (const void *)address, BITS / 8, access_atomic, SITE);                                               \
+    return __atomic_compare_exchange_n(address, expected, value, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);           \
+  }
+COMPILER_ATOMICS(8)
+COMPILER_ATOMICS(16)
+COMPILER_ATOMICS(32)
+COMPILER_ATOMICS(64)
+WATCHED __tsan_atomic_thread_fence(int) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+WATCHED __tsan_atomic_signal_fence(int) {}

@@ -55,6 +55,7 @@ class Kernel:
         self._built: BuiltKernel | None = None
         self._binder: Binder | None = None
         self._launcher: Any = None
+        self._has_run = False
         self._lock = threading.RLock()
 
     # ------------------------------------------------------------------------------------------------ what it is
@@ -136,7 +137,7 @@ class Kernel:
                     self._provenance,
                     toolchain=f"{toolchain.name} {toolchain.version}",
                     binary_cached=cached,
-                    evidence="vendor compiler" if self._target.find_device() is None else "device",
+                    evidence="vendor compiler",
                 )
             return self._built
 
@@ -192,7 +193,15 @@ class Kernel:
                 hint="a fault of an earlier launch can surface here: run with TILEHAL_LAUNCH_BLOCKING=1 to find it",
                 location=self._program.location,
             ) from error
+        if not self._has_run:
+            self._note_run()
         return outputs
+
+    def _note_run(self) -> None:
+        """A kernel counts as shown on its device, or simulated, once a call has gone through."""
+        with self._lock:
+            self._has_run = True
+            self._provenance = replace(self._provenance, evidence="simulated" if self._simulate else "device")
 
     def _prepare(self) -> Any:
         with self._lock:
@@ -203,7 +212,7 @@ class Kernel:
                 if self._simulate:
                     simulated = self._builder.simulator(self._target.chip, self._lowered, self._options)
                     rewrites = (*self._provenance.rewrites, *simulated.rewrites)
-                    self._provenance = replace(self._provenance, evidence="simulated", rewrites=rewrites)
+                    self._provenance = replace(self._provenance, rewrites=rewrites)
                     launcher: Launcher = simulated
                 else:
                     launcher = self._builder.launcher(self._target.chip, self.build())

@@ -29,6 +29,7 @@ def kernel(
     chip: Chip | None = None,
     metadata: dict[str, Any] | None = None,
     entry_points: tuple[str, ...] = ("k",),
+    folders: tuple[Path, ...] = (),
 ) -> Any:
     """The launcher of `entry_points`, the `__global__` functions of `body`: the whole text after the headers' line."""
     from core.compiler import Resources
@@ -48,7 +49,7 @@ def kernel(
         metadata=metadata or {},
     )
     options = CompileOptions(backend={"simulator": "checked" if checked else "plain"})
-    return simulator(chip, lowered, options, include_folders=(SHIM,))
+    return simulator(chip, lowered, options, include_folders=(SHIM, *folders))
 
 
 def tensor(name: str, dtype: str, *shape: int, writes: bool = False) -> TensorArgument:

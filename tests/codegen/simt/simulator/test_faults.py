@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -285,18 +286,27 @@ extern "C" __global__ void __launch_bounds__(64) k(float* out) {
         assert fault(body, grid=(40, 1, 1)).details["block"] == [7, 0, 0]
 
 
-def test_a_fault_inside_a_function_is_reported_at_the_line_that_calls_it() -> None:
+@pytest.mark.parametrize("planted", ["first", "second"])
+def test_a_fault_inside_a_header_is_reported_at_the_kernels_line_that_calls_it(tmp_path: Path, planted: str) -> None:
+    (tmp_path / "store.h").write_text(
+        """
+#pragma once
+__device__ __forceinline__ void inner(float* p, int i) { p[i] = 1; }
+__device__ __forceinline__ void outer(float* p, int i) { inner(p, i); }
+""",
+        encoding="utf-8",
+    )
     body = """
-__device__ __forceinline__ void store(float* p, int i) {
-  p[i] = 1;
-}
+#include <store.h>
 extern "C" __global__ void __launch_bounds__(64) k(float* out) {
-  store(out, threadIdx.x + 1);
+  outer(out, threadIdx.x + first);
+  outer(out, threadIdx.x + second);
 }
 """
-    error = fault(body)
-    # The function is in the kernel's own file: its line is the nearest. One of a header would be passed over.
-    assert error.details["generated_line"] == line_of(body, "p[i] = 1")
+    text = body.replace(planted, "1").replace("first", "0").replace("second", "0")
+    error = fault(text, folders=(tmp_path,))
+    assert error.details["fault"] == "out-of-bounds"
+    assert error.details["generated_line"] == line_of(text, "threadIdx.x + 1")
 
 
 def test_a_wild_address_in_plain_mode_ends_the_launch_not_the_process() -> None:

@@ -255,18 +255,27 @@ void name_any(Worker &w, uint64_t address, uint32_t line, Fault *f) {
   }
 }
 
+namespace {
+
+// The line of a return address; looked up once per worker.
+const SiteCache &line_of(Worker &w, uintptr_t site) {
+  SiteCache &cached = w.sites[site >> 1 & (w.sites.size() - 1)];
+  if (cached.site != site) {
+    const LineEntry *entry = line_entry(site);
+    cached = {site, entry ? entry->line : 0, entry && entry->in_kernel};
+  }
+  return cached;
+}
+
+} // namespace
+
+// The line of the kernel's file at which it happens: the place itself, or the innermost caller in that file.
 uint32_t kernel_line(Thread *t, uintptr_t site) {
   Worker &w = *t->worker;
-  const uint32_t depth = t->depth < most_frames ? t->depth : most_frames;
-  const uintptr_t caller = depth ? t->frames[depth - 1] : 0;
-  SiteCache &cached = w.sites[(site ^ caller * 7) >> 1 & (w.sites.size() - 1)];
-  if (cached.site == site && cached.caller == caller) return cached.line;
-  uint32_t line = 0;
-  const LineEntry *entry = line_entry(site);
-  for (uint32_t i = depth; entry && !entry->in_kernel && i > 0; --i) entry = line_entry(t->frames[i - 1]);
-  if (entry && entry->in_kernel) line = entry->line;
-  cached = {site, caller, line};
-  return line;
+  const SiteCache *found = &line_of(w, site);
+  for (uint32_t i = t->depth < most_frames ? t->depth : most_frames; !found->in_kernel && i > 0; --i)
+    found = &line_of(w, t->frames[i - 1]);
+  return found->in_kernel ? found->line : 0;
 }
 
 Fault *begin_fault(Thread *t, FaultKind kind, uintptr_t site) {

@@ -92,8 +92,8 @@ struct Launch {
 };
 
 struct SiteCache {
-  uintptr_t site, caller;
-  uint32_t line;
+  uintptr_t site;
+  uint32_t line, in_kernel;
 };
 
 struct Worker {

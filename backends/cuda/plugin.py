@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 __all__ = ["tilehal_chips", "tilehal_detect"]
 
+#: What `options=` of a compilation may hold, see docs/cuda.md.
+OPTIONS = ("aligned_rows", "tf32")
+
 
 @hookimpl
 def tilehal_tile_rules(chip: Chip, kernel: KernelShape) -> Sequence[TileRule]:
@@ -31,6 +34,7 @@ def tilehal_tile_rules(chip: Chip, kernel: KernelShape) -> Sequence[TileRule]:
 def tilehal_lower(chip: Chip, program: Program, options: CompileOptions) -> LoweredKernel:
     from core.codegen import native
 
+    options.check_backend("cuda", OPTIONS)
     return native.lower(
         program, chip, options, language="cuda", tvm_target={"kind": "cuda", "arch": chip.codegen["arch"]}
     )

@@ -6,11 +6,13 @@ refers to TVM or torch objects.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from core.errors import KernelError
 from core.runtime.signature import Signature
 
 Evidence = Literal["device", "vendor compiler", "simulated", "source only"]
@@ -33,6 +35,21 @@ class CompileOptions:
     fast_math: bool = False
     backend: Mapping[str, Any] = field(default_factory=dict)
     verbose: bool = field(default=False, compare=False)
+
+    def check_backend(self, vendor: str, known: Iterable[str]) -> None:
+        """Refuses an option that a backend does not have: a misspelt one would change nothing, and nobody would know.
+
+        Raises:
+            KernelError: naming it and those there are.
+        """
+        there_are = sorted(known)
+        for name in self.backend:
+            if name not in there_are:
+                near = difflib.get_close_matches(str(name), there_are, n=1)
+                raise KernelError(
+                    f"the {vendor} backend has no option {name!r}",
+                    hint=f"did you mean {near[0]!r}?" if near else f"its options are {', '.join(there_are) or 'none'}",
+                )
 
 
 @dataclass(frozen=True, slots=True)

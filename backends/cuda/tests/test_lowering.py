@@ -224,3 +224,10 @@ def test_shared_memory_that_lowering_adds_counts_against_the_chips_limit() -> No
     with pytest.raises(core.ResourceExceeded, match=r"needs 233,472 bytes of shared memory per block once lowered"):
         core.compile(row_sums, 227 * 1024 // 4, target="cuda:h200", build=False)
     assert core.compile(row_sums, 226 * 1024 // 4, target="cuda:h200", build=False).get_kernel_source()
+
+
+def test_an_option_nobody_knows_is_refused_not_ignored() -> None:
+    with pytest.raises(core.KernelError, match="the cuda backend has no option 'tf23'") as caught:
+        core.compile(softmax, 64, 256, target="cuda:h200", build=False, options={"tf23": True})
+    assert "did you mean 'tf32'?" in caught.value.hint
+    assert core.compile(softmax, 64, 256, target="cuda:h200", build=False, options={"tf32": True})

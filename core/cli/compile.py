@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import time
 from dataclasses import asdict
@@ -46,6 +47,13 @@ def compile_(
     to_stdout = emit is Emit.source and output is None and not as_json
     if to_stdout and run:
         raise typer.BadParameter("--emit source fills stdout, where --run reports: give --output, or --json")
+    parameters = parse_parameters(param or ())
+    taken = sorted(parameters.keys() & inspect.signature(compile_kernel).parameters.keys())
+    if taken:
+        raise KernelError(
+            f"--param {taken[0]}: core.compile takes an argument of that name itself, so the factory cannot get one",
+            hint="give the factory's parameter another name, or a function in the file that sets it",
+        )
     function = load_kernel(kernel)
     started = time.perf_counter()
     compiled = compile_kernel(
@@ -55,7 +63,7 @@ def compile_(
         fast_math=fast_math,
         verbose=verbose,
         build=True if emit is Emit.binary else False if not run else None,
-        **parse_parameters(param or ()),
+        **parameters,
     )
     seconds = time.perf_counter() - started
     if to_stdout:

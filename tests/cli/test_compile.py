@@ -107,6 +107,7 @@ def test_source_on_stdout_leaves_no_room_for_a_report(file, capsys):
     ("kernel", "words", "said"),
     [
         ("negate", ["--param", "N"], "--param 'N' is not NAME=VALUE"),
+        ("negate", ["--param", "target=3"], "--param target: core.compile takes an argument of that name"),
         ("negat", [], "negate"),
         ("symbolic", ["--run"], "has symbolic dimensions (N): --run cannot choose them"),
         ("negate", ["--param", "N=4", "--target", "cuda:h2000"], "did you mean cuda:h200"),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
-from core.errors import TileHALError, UnsupportedOp
+from core.errors import BuildFailed, TileHALError, UnsupportedOp
 from core.plugins.records import BuildRequest
 
 if TYPE_CHECKING:
@@ -53,17 +53,23 @@ class Builder:
         return found
 
     def simulator(self, chip: Chip, lowered: LoweredKernel, options: CompileOptions) -> SimulatedLauncher:
-        """A launcher that runs the lowered source on the CPU. Simulators keep their files for the process's life."""
+        """A launcher that runs the lowered source on the CPU. Its files go with it, those of a failed build stay."""
         import shutil
-        import tempfile
         import weakref
 
+        from core.compiler.cache import private
+
         self._require("tilehal_simulator", chip, "simulate")
-        directory = Path(tempfile.mkdtemp(prefix="tilehal-sim-"))
+        directory = private.new_folder()
         request = BuildRequest(directory, options)
-        launcher: Launcher = self._backend.call("tilehal_simulator", chip, lowered=lowered, request=request)
+        try:
+            launcher: Launcher = self._backend.call("tilehal_simulator", chip, lowered=lowered, request=request)
+        except BuildFailed:
+            private.keep(directory)  # the message names a file in it
+            raise
         simulated = SimulatedLauncher(launcher)
-        weakref.finalize(simulated, shutil.rmtree, directory, ignore_errors=True)
+        # At exit the folder is `private`'s to remove, which a child made by fork leaves to its parent.
+        weakref.finalize(simulated, shutil.rmtree, directory, ignore_errors=True).atexit = False
         return simulated
 
     def can_simulate(self, chip: Chip) -> bool:

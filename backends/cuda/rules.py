@@ -17,7 +17,7 @@ def tile_rules(chip: Chip, kernel: KernelShape) -> list[TileRule]:
                 "cuda.matrix-tile",
                 "warpgroup instructions want 64 rows a warpgroup and feed best from deep pipelines of large tiles",
                 prefer=tuple(_matrix_tiles(chip, kernel)),
-                forbid=_matrix,
+                forbid=_odd_warpgroup_tile if "wgmma" in chip.features else None,
             )
         )
     elif kernel.operator == "reduction":
@@ -67,7 +67,7 @@ def _matrix_tiles(chip: Chip, kernel: KernelShape) -> list[Mapping[str, int]]:
     return [{"M": bm, "N": bn, "K": bk, "stages": st, "threads": th} for bm, bn, bk, st, th in ordered]
 
 
-def _matrix(kernel: KernelShape, tiles: Mapping[str, int]) -> str | None:
+def _odd_warpgroup_tile(kernel: KernelShape, tiles: Mapping[str, int]) -> str | None:
     n = tiles.get("N")
     if n is not None and n % 16 == 8 and tiles.get("M", 0) >= 64:
         # tile-ai/tilelang#2593: such tiles give silently wrong results with warpgroup instructions.

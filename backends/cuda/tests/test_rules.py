@@ -19,9 +19,14 @@ GEMM = {
 }
 
 
-def source(operator: str, dimensions: Mapping[str, int], overrides: Mapping[str, int] | None = None) -> CandidateSource:
+def source(
+    operator: str,
+    dimensions: Mapping[str, int],
+    overrides: Mapping[str, int] | None = None,
+    target: str = "cuda:h200",
+) -> CandidateSource:
     shape = KernelShape("kernel", operator, dimensions, ("float16",), GEMM)
-    return CandidateSource(shape, tile_rules(core.chip("cuda:h200"), shape), overrides or {})
+    return CandidateSource(shape, tile_rules(core.chip(target), shape), overrides or {})
 
 
 def test_large_products_get_large_tiles_and_small_ones_a_grid_that_fills_the_chip() -> None:
@@ -48,6 +53,8 @@ def test_an_n_tile_of_8_modulo_16_is_never_chosen_beside_64_rows() -> None:
     found = source("gemm", {"M": 512, "N": 512, "K": 512}, {"block_N": 72})
     assert all(candidate.tiles["block_M"] < 64 for candidate in found)
     assert any("8 modulo 16" in rejection.reason for rejection in found.rejected)
+    without_warpgroups = source("gemm", {"M": 512, "N": 512, "K": 512}, {"block_N": 72}, "cuda:a100")
+    assert any(candidate.tiles["block_M"] >= 64 for candidate in without_warpgroups)
 
 
 @pytest.mark.parametrize("operator", ["gemm", "attention", "reduction", "elementwise"])

@@ -12,12 +12,20 @@ from core.plugins import hookimpl
 if TYPE_CHECKING:
     from core.compiler import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
     from core.hardware import Chip
-    from core.plugins import BuildRequest, Finding
+    from core.plugins import Answer, BuildRequest, Finding
     from core.program import Program
     from core.runtime import Launcher
     from core.tiling import KernelShape, TileRule
 
 __all__ = ["tilehal_chips", "tilehal_detect"]
+
+
+@hookimpl
+def tilehal_answers(chip: Chip) -> Sequence[Answer]:
+    """What Huawei's compiler says the chip is."""
+    from backends.ascend.spec import answers
+
+    return answers(chip)
 
 
 @hookimpl

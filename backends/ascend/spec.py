@@ -9,8 +9,9 @@ from pathlib import Path
 from backends.ascend import messages
 from backends.ascend.toolchain import find_opt
 from core.compiler import run_tool
-from core.errors import BuildFailed
+from core.errors import BuildFailed, ToolchainNotFound, UnsupportedOp
 from core.hardware import Chip
+from core.plugins import Answer
 
 _ENTRY = re.compile(r'#dlti\.dl_entry<"(\w+)", (?:(\d+) : i32|"([^"]*)")>')
 #: The specification's names and ours; sizes are in bits there.
@@ -29,6 +30,16 @@ _SIZES = {
     "L1_ALIGN_SIZE": "memories.l1.alignment_bytes",
     "L0C_ALIGN_SIZE": "memories.l0c.alignment_bytes",
 }
+
+
+def answers(chip: Chip) -> list[Answer]:
+    """What the compiler says `chip` is; nothing where it is not installed or does not know the chip."""
+    try:
+        facts = target_spec(chip)
+        program = find_opt(chip)
+    except (ToolchainNotFound, BuildFailed, UnsupportedOp):
+        return []
+    return [Answer(f"{program.path.name}: target specification of {chip.codegen['target']}", facts)] if facts else []
 
 
 def target_spec(chip: Chip) -> dict[str, int]:

@@ -12,6 +12,7 @@ from core.errors import DeviceUnavailable, TileHALError
 
 if TYPE_CHECKING:
     from core.hardware import Chip
+    from core.plugins import Answer
     from core.target import Target
 
 #: Exit status when the device says something else than the descriptor.
@@ -28,7 +29,9 @@ def describe(
     as_json: bool = typer.Option(False, "--json", help="Print JSON that fits --schema."),
     schema: bool = typer.Option(False, "--schema", help="Print the JSON Schema of --json."),
     sources: bool = typer.Option(False, "--sources", help="Show where each figure comes from."),
-    verify: bool = typer.Option(False, "--verify", help="Ask the device, and show where it differs."),
+    verify: bool = typer.Option(
+        False, "--verify", help="Ask device and vendor's tools; show what differs."
+    ),
     roofline: Path | None = typer.Option(None, "--roofline", metavar="FILE", help="Draw rooflines into a picture."),
     dtype: str | None = typer.Option(None, "--dtype", help="Operand type of --roofline (default: float16)."),
 ) -> None:
@@ -130,23 +133,36 @@ def _verify(resolved: list[Target], *, as_json: bool) -> None:
     different = False
     documents = []
     for target in resolved:
-        device = target.find_device()
-        if device is None:
+        answers = _answers(target)
+        if not answers:
             raise _no_device(target)
-        checks = verify(target.chip, device.facts)
-        different |= any(check.verdict == "differs" for check in checks)
-        if as_json:
-            rows = [
-                {"path": check.path, "described": check.described, "found": check.found, "verdict": check.verdict}
-                for check in checks
-            ]
-            documents.append({"target": target.chip.target, "evidence": device.evidence, "checks": rows})
-        else:
-            print_verification(target.chip, device.evidence, checks, console())
+        for answer in answers:
+            checks = verify(target.chip, answer.facts)
+            different |= any(check.verdict == "differs" for check in checks)
+            if as_json:
+                rows = [
+                    {"path": check.path, "described": check.described, "found": check.found, "verdict": check.verdict}
+                    for check in checks
+                ]
+                documents.append({"target": target.chip.target, "evidence": answer.evidence, "checks": rows})
+            else:
+                print_verification(target.chip, answer.evidence, checks, console())
     if as_json:
         print_json(documents)
     if different:
         raise typer.Exit(DIFFERENT_STATUS)
+
+
+def _answers(target: Target) -> list[Answer]:
+    """Everybody who can say what the chip is: the device, when it is here, and the vendor's tools."""
+    from core.plugins import Answer, manager
+
+    device = target.find_device()
+    answers = [Answer(device.evidence, device.facts)] if device is not None else []
+    backend = manager().backend(target.vendor)
+    if backend.implements("tilehal_answers", target.chip):
+        answers += backend.call("tilehal_answers", chip=target.chip)
+    return answers
 
 
 def _no_device(target: Target) -> DeviceUnavailable:

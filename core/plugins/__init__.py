@@ -14,11 +14,12 @@ if TYPE_CHECKING:
     from core.plugins.entries import Entry, discover, local_entry
     from core.plugins.hookspecs import HOOK_NAMES, hookspec
     from core.plugins.loading import hookimpl
-    from core.plugins.records import BuildRequest, DetectedDevice, Finding, FusionRule, Severity, Stage
+    from core.plugins.records import Answer, BuildRequest, DetectedDevice, Finding, FusionRule, Severity, Stage
     from core.plugins.registry import Failure, Manager, manager, use_manager
 
 __all__ = [
     "HOOK_NAMES",
+    "Answer",
     "Backend",
     "BuildRequest",
     "DetectedDevice",
@@ -44,7 +45,7 @@ _HOME = {
     "hookspecs": ("HOOK_NAMES", "hookspec"),
     "loading": ("hookimpl",),
     "registry": ("Failure", "Manager", "manager", "use_manager"),
-    "records": ("BuildRequest", "DetectedDevice", "Finding", "FusionRule", "Severity", "Stage"),
+    "records": ("Answer", "BuildRequest", "DetectedDevice", "Finding", "FusionRule", "Severity", "Stage"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -21,7 +21,7 @@ import pluggy
 if TYPE_CHECKING:
     from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
     from core.hardware import Chip
-    from core.plugins.records import BuildRequest, DetectedDevice, Finding, FusionRule
+    from core.plugins.records import Answer, BuildRequest, DetectedDevice, Finding, FusionRule
     from core.program import Program
     from core.runtime.launcher import Launcher
     from core.tiling import KernelShape, TileRule
@@ -46,6 +46,16 @@ def tilehal_detect() -> Sequence[DetectedDevice]:
     Called once per process, on the owner only, when a target without a chip or `auto` is asked for, by `describe
     --verify` and by `doctor`. May read driver files and call vendor libraries or tools; must return within 2 s and must
     not create a device context. No device is an empty sequence, not an error.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tilehal_answers(chip: Chip) -> Sequence[Answer]:
+    """What the vendor's own tools say `chip` is, where they know it without a device: figures with who said so.
+
+    Called by `describe --verify`, on the owner and every extension. May run tools (within 10 s) but must not touch a
+    device. A tool that is missing, or does not know the chip, is an empty sequence.
     """
     raise NotImplementedError
 

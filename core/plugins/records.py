@@ -36,6 +36,19 @@ class DetectedDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class Answer:
+    """What a vendor's toolchain itself says a chip is, for `describe --verify`.
+
+    Attributes:
+        evidence: who was asked, one line (`bishengir-opt 1.2.0: target specification of Ascend910B3`).
+        facts: figures by the dotted path of the descriptor's figure, in the descriptor's units.
+    """
+
+    evidence: str
+    facts: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One thing `doctor` has to say. `code` is stable (`cuda-nvcc-missing`)."""
 

@@ -47,6 +47,7 @@ class ResultType:
 RESULT_TYPES: dict[str, ResultType] = {
     "tilehal_chips": ResultType("core.hardware", "Chip", many=True),
     "tilehal_detect": ResultType("core.plugins.records", "DetectedDevice", many=True),
+    "tilehal_answers": ResultType("core.plugins.records", "Answer", many=True),
     "tilehal_tile_rules": ResultType("core.tiling", "TileRule", many=True),
     "tilehal_lower": ResultType("core.compiler.artifacts", "LoweredKernel"),
     "tilehal_toolchain": ResultType("core.compiler.artifacts", "Toolchain"),

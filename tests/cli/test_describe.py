@@ -16,7 +16,7 @@ import pytest
 
 from core.cli.main import run
 from core.hardware import load_chips
-from core.plugins import DetectedDevice, Manager, hookimpl, local_entry, use_manager
+from core.plugins import Answer, DetectedDevice, Manager, hookimpl, local_entry, use_manager
 
 ROOT = Path(__file__).parents[2]
 WIDTH = 100
@@ -189,8 +189,8 @@ def test_verify_shows_each_difference_and_fails(capsys):
         assert run(["describe", "--target", "acme", "--verify"]) == 1
     printed = words_of(capsys.readouterr().out)
     assert "acme:one against acme-smi: ONE" in printed
-    assert "Different (1) figure descriptor device descriptor from units.ap.count 104 100 [DEVICE] measured" in printed
-    assert "Known to the device only (1)" in printed
+    assert "Different (1) figure descriptor answer descriptor from units.ap.count 104 100 [DEVICE] measured" in printed
+    assert "Not in the descriptor (1)" in printed
     assert "units.ap.max_blocks unknown 16" in printed
     assert "figures come from documents" in printed
 
@@ -264,3 +264,17 @@ def test_takes_under_half_a_second(tmp_path):
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         seconds.append(after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
     assert statistics.median(seconds) < 0.5
+
+
+def test_verify_asks_the_vendors_tools_too(capsys):
+    class WithTools(Acme):
+        @hookimpl
+        def tilehal_answers(self, chip):
+            return [Answer("acme-cc: specification of one", {"units.ap.count": 103})]
+
+    entries = [local_entry("acme", WithTools([]), distribution="tilehal-acme", version="1.0")]
+    with use_manager(Manager(entries)):
+        assert run(["describe", "--target", "acme", "--verify"]) == 1
+    printed = words_of(capsys.readouterr().out)
+    assert "acme:one against acme-cc: specification of one" in printed
+    assert "units.ap.count 104 103" in printed

@@ -21,7 +21,7 @@ def print_verification(chip: Chip, evidence: str, checks: Sequence[Check], conso
     console.print(Text.assemble((chip.target, "bold cyan"), "  against ", (evidence, "bold")))
     groups = (
         ("differs", "Different", "red"),
-        ("undescribed", "Known to the device only", "yellow"),
+        ("undescribed", "Not in the descriptor", "yellow"),
         ("same", "The same", "green"),
     )
     for verdict, title, style in groups:
@@ -29,7 +29,7 @@ def print_verification(chip: Chip, evidence: str, checks: Sequence[Check], conso
         if not found:
             continue
         heading(console, f"{title} ({len(found)})")
-        rows = table("figure", "descriptor", "device", "descriptor from")
+        rows = table("figure", "descriptor", "answer", "descriptor from")
         for check in found:
             source = chip.source_of(check.path)
             rows.add_row(
@@ -45,4 +45,4 @@ def print_verification(chip: Chip, evidence: str, checks: Sequence[Check], conso
         indented(console, rows)
     unasked = sum(check.verdict == "not asked" for check in checks)
     console.print()
-    console.print(Text(f"{unasked} figures come from documents and cannot be asked of the device.", style="dim"))
+    console.print(Text(f"{unasked} figures come from documents and were not asked.", style="dim"))

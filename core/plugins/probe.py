@@ -64,11 +64,12 @@ def run_in_child(code: str, *, arguments: Any = None, timeout_s: float) -> Outco
     """
     with tempfile.TemporaryDirectory(prefix="tilehal-probe-") as folder:
         answer, output = Path(folder, "answer.json"), Path(folder, "output.txt")
-        request = {"path": sys.path, "code": code, "arguments": arguments, "answer": str(answer)}
+        request = {"path": _fresh_path(), "code": code, "arguments": arguments, "answer": str(answer)}
         with output.open("wb") as stream:
             process = subprocess.Popen(
                 # -P: the current folder is not put on the path, where it could shadow what the boot code imports.
                 [sys.executable, "-P", "-c", _BOOT],
+                env=_fresh_environment(),
                 stdin=subprocess.PIPE,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
@@ -86,6 +87,24 @@ def run_in_child(code: str, *, arguments: Any = None, timeout_s: float) -> Outco
             return Outcome("died", _cause_of_death(process.returncode), _tail(output))
         data = json.loads(answer.read_text(encoding="utf-8"))
         return Outcome(data["status"], data["value"], _tail(output) + data.get("traceback", ""))
+
+
+# Importing tilelang puts the `tvm` inside it on `sys.path` and, for child processes, into two variables. A child must
+# see the machine as a fresh process does, whether or not this one has compiled a kernel before.
+_TVM_OF_TILELANG = os.path.join("tilelang", "3rdparty", "tvm", "python")
+
+
+def _fresh_path() -> list[str]:
+    return [entry for entry in sys.path if not entry.endswith(_TVM_OF_TILELANG)]
+
+
+def _fresh_environment() -> dict[str, str]:
+    environment = dict(os.environ)
+    entries = environment.get("PYTHONPATH", "").split(os.pathsep)
+    environment["PYTHONPATH"] = os.pathsep.join(entry for entry in entries if not entry.endswith(_TVM_OF_TILELANG))
+    if os.path.join("tilelang", "lib") in environment.get("TVM_LIBRARY_PATH", ""):
+        del environment["TVM_LIBRARY_PATH"]
+    return environment
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

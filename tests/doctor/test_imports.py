@@ -23,6 +23,18 @@ def test_the_usual_case_has_no_finding(light):
     assert reports["tvm"].detail == "shipped inside tilelang"
 
 
+def test_a_process_that_has_imported_tilelang_finds_the_same(light, monkeypatch):
+    # What importing tilelang leaves behind: its own `tvm` first on the path, here and for child processes.
+    inside = light / "tilelang" / "3rdparty" / "tvm" / "python"
+    (inside / "tvm").mkdir(parents=True)
+    (inside / "tvm" / "__init__.py").write_text("raise ImportError('needs the libraries of tilelang')")
+    monkeypatch.syspath_prepend(str(inside))
+    monkeypatch.setenv("PYTHONPATH", str(inside))
+    monkeypatch.setenv("TVM_LIBRARY_PATH", str(light / "tilelang" / "lib"))
+    _, findings = examine()
+    assert findings == {}
+
+
 def test_an_import_that_aborts_the_process(light):
     (light / "tvm_ffi" / "__init__.py").write_text(
         "import sys, os\nprint('ABI mismatch', file=sys.stderr, flush=True)\nos.abort()"

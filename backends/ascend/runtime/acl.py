@@ -42,6 +42,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     ),
     "aclrtBinaryGetFunction": (ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p)),
     "aclrtGetHardwareSyncAddr": (ctypes.POINTER(ctypes.c_void_p),),
+    "aclrtMallocHost": (ctypes.POINTER(ctypes.c_void_p), ctypes.c_size_t),
     "aclrtMemcpyAsync": (
         ctypes.c_void_p,
         ctypes.c_size_t,
@@ -136,10 +137,16 @@ class Acl:
         self._check("aclrtGetHardwareSyncAddr", ctypes.byref(address))
         return address.value or 0
 
-    def copy_to_device(self, target: int, source: ctypes.Array[Any], stream: int) -> None:
-        """Copies in the stream's order. `source` must live until the copy has been done."""
-        size = ctypes.sizeof(source)
-        self._check("aclrtMemcpyAsync", target, size, ctypes.addressof(source), size, _HOST_TO_DEVICE, stream)
+    def pinned_copy(self, data: bytes) -> int:
+        """Address of host memory that the device can copy from at any time, holding `data`; it is never freed."""
+        address = ctypes.c_void_p()
+        self._check("aclrtMallocHost", ctypes.byref(address), len(data))
+        ctypes.memmove(address, data, len(data))
+        return address.value or 0
+
+    def copy_to_device(self, target: int, source: int, size: int, stream: int) -> None:
+        """Copies from pinned host memory, in the stream's order."""
+        self._check("aclrtMemcpyAsync", target, size, source, size, _HOST_TO_DEVICE, stream)
 
     def launch(self, function: int, blocks: int, stream: int, arguments: bytes, kernel: str) -> None:
         """Launches `blocks` blocks. The runtime copies the arguments before it returns."""

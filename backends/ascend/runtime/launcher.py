@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -40,7 +39,12 @@ class _Launch:
     magic: int
     needs: Needs
     cores: int
-    locks: ctypes.Array[ctypes.c_int64]
+    #: Address of what the locks are set to, in pinned host memory; 0 before the first launch.
+    lock_source: int = 0
+
+    @property
+    def lock_bytes(self) -> int:
+        return 8 * self.needs.lock_count
 
 
 class AscendLauncher:
@@ -108,14 +112,14 @@ class AscendLauncher:
         function = self._function(number, launch, device)
         wanted = {
             "workspace": launch.needs.workspace_bytes_per_block * blocks,
-            "lock": ctypes.sizeof(launch.locks),
+            "lock": launch.lock_bytes,
             **{slot.name: slot.buffer_bytes(values) for slot in launch.plan.memory_slots if slot.role == "buffer"},
         }
         addresses = {
             name: self._memory((device, stream, number, name), size, tensor, foreign) for name, size in wanted.items()
         }
         if addresses["lock"]:
-            self._acl.copy_to_device(addresses["lock"], launch.locks, stream)
+            self._acl.copy_to_device(addresses["lock"], self._lock_source(launch), launch.lock_bytes, stream)
         sync_address = self._acl.sync_address() if self._takes_sync_address else 0
         block = launch.packer.pack(arguments, values, grid, addresses, sync_address)
         self._acl.launch(function, blocks, stream, block, launch.plan.entry)
@@ -127,6 +131,13 @@ class AscendLauncher:
                 binary = self._acl.load_binary(launch.image, launch.magic)
                 self._functions[number, device] = self._acl.get_function(binary, launch.plan.entry)
             return self._functions[number, device]
+
+    def _lock_source(self, launch: _Launch) -> int:
+        with self._lock:
+            if not launch.lock_source:
+                value = launch.needs.lock_value.to_bytes(8, "little", signed=True)
+                launch.lock_source = self._acl.pinned_copy(value * launch.needs.lock_count)
+            return launch.lock_source
 
     def _memory(self, key: tuple[int, int, int, str], size: int, tensor: torch.Tensor, foreign: bool) -> int:
         """Address of scratch memory of at least `size` bytes, 0 for none.
@@ -168,7 +179,6 @@ def _launch(chip: Chip, built: BuiltKernel, number: int, plan: LaunchPlan) -> _L
         MAGIC_AI_CORE if uses_cubes else MAGIC_VECTOR,
         needs,
         core_count(chip, "cube core" if uses_cubes else "vector core"),
-        (ctypes.c_int64 * needs.lock_count)(*([needs.lock_value] * needs.lock_count)),
     )
 
 

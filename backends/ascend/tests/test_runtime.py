@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 import tilelang.language as T
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import core
 from backends.ascend.runtime import library
 from backends.ascend.runtime.acl import Acl
+from backends.ascend.runtime.arguments import LaunchPlan, Slot, number_bytes
+from backends.ascend.runtime.packing import Packer
 from backends.ascend.tests.standin.machine import CALLS, OTHER_STREAM, STREAM, Machine, ascend_machine, build_runtime
 from tests.kernels import Case, all_kernels
 
@@ -201,6 +205,7 @@ def test_locks_and_workspace_are_given_as_the_build_says(machine: Machine, monke
     assert machine.calls.count("aclrtMemcpyAsync") == 2, "locks are set before each launch"
     machine.synchronize()
     call.check()
+    assert machine.calls.count("aclrtMallocHost") == 1
 
 
 def test_the_thread_gets_its_device_back(machine: Machine) -> None:
@@ -337,9 +342,48 @@ def test_without_hivmc_there_is_nothing_to_launch(machine: Machine, tmp_path: Pa
     assert "set_env.sh" in caught.value.hint
 
 
-def test_numbers_wrap_and_round_like_the_kernels_types() -> None:
-    from backends.ascend.runtime.arguments import number_bytes
+TYPES = {"i8": ctypes.c_int32, "i32": ctypes.c_int32, "f32": ctypes.c_float, "i64": ctypes.c_int64}
 
+
+@given(
+    tensors=st.integers(0, 6),
+    numbers=st.lists(st.tuples(st.sampled_from(sorted(TYPES)), st.integers(-100, 100)), max_size=8),
+    grid=st.tuples(*[st.integers(1, 65535)] * 3),
+    sync=st.booleans(),
+)
+def test_the_block_is_laid_out_like_a_c_structure(
+    tensors: int, numbers: list[tuple[str, int]], grid: tuple[int, int, int], sync: bool
+) -> None:
+    slots = [Slot("lock", "lock", "memref<?xi8>"), Slot("workspace", "workspace", "memref<?xi8>")]
+    slots += [Slot("tensor", f"t{i}", "memref<?xf16>", i) for i in range(tensors)]
+    slots += [Slot("scalar", f"s{i}", kind, tensors + i) for i, (kind, _) in enumerate(numbers)]
+    slots += [Slot("grid", axis, "i32") for axis in "xyz"] + [Slot("block", axis, "i32") for axis in "xyz"]
+    memory = [torch.zeros(1) for _ in range(tensors)]
+
+    class Block(ctypes.Structure):
+        _fields_ = [
+            *([("sync", ctypes.c_uint64)] if sync else []),
+            *((name, ctypes.c_uint64) for name in ("lock", "workspace", *(f"t{i}" for i in range(tensors)))),
+            *((f"s{i}", TYPES[kind]) for i, (kind, _) in enumerate(numbers)),
+            *((axis, ctypes.c_int32) for axis in "xyz"),
+        ]
+
+    plan = LaunchPlan("kernel", "main", tuple(slots), (), False)
+    packed = Packer(plan, sync_address=sync).pack(
+        [*memory, *(value for _, value in numbers)], {}, grid, {"lock": 11, "workspace": 12}, 10
+    )
+    assert len(packed) == ctypes.sizeof(Block)
+    block = Block.from_buffer_copy(packed)
+    assert (block.lock, block.workspace) == (11, 12)
+    assert not sync or block.sync == 10
+    assert [getattr(block, f"t{i}") for i in range(tensors)] == [tensor.data_ptr() for tensor in memory]
+    for i, (kind, value) in enumerate(numbers):
+        found = getattr(block, f"s{i}")
+        assert (found & 0xFF if kind == "i8" else found) == (value & 0xFF if kind == "i8" else value)
+    assert (block.x, block.y, block.z) == grid
+
+
+def test_numbers_wrap_and_round_like_the_kernels_types() -> None:
     assert number_bytes(-1, "i32") == b"\xff" * 4
     assert number_bytes(2**32 + 5, "i32") == struct.pack("<i", 5)
     assert number_bytes(200, "i8") == b"\xc8"

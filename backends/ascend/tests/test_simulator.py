@@ -253,6 +253,17 @@ def test_blocks_run_on_several_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(y, x + x)
 
 
+def test_kernels_are_prepared_and_run_from_several_threads_at_once() -> None:
+    kernels = [simulated(counted(bins, 50, "int32")) for bins in (16, 32, 48, 64)]
+    totals = [torch.zeros(bins, dtype=torch.int32) for bins in (16, 32, 48, 64)]
+    threads = [threading.Thread(target=k, args=(t,)) for k, t in zip(kernels, totals, strict=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all((total == 100).all() for total in totals)
+
+
 def test_every_block_of_a_three_dimensional_grid_has_its_own_place() -> None:
     @T.prim_func
     def main(Y: T.Tensor((3, 4, 5), "int32")):

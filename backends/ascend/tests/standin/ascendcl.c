@@ -1,8 +1,8 @@
 /* A stand-in for libascendcl.so: the calls a launch makes, each checking its arguments as the real runtime's ABI asks.
  *
- * A "device image" is text: `entry magic\n` per kernel. What a kernel does and how its argument block looks is told by the
- * test (`standin_kernel`), from the module's signature and independently of the launcher. Launches queue up on their stream
- * and run when it is synchronised, on the copy of the arguments taken at the launch. */
+ * A "device image" is text: `entry magic\n` per kernel. What a kernel does and how its argument block looks is told by
+ * the test (`standin_kernel`), from the compiled module's entry and independently of the launcher. Launches queue up on
+ * their stream and run when it is synchronised, on the copy of the arguments taken at the launch. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -43,6 +43,8 @@ static char message[512];
 static char calls[1 << 16];
 static uintptr_t streams[8];
 static int stream_count;
+static void *pinned[MOST];
+static int pinned_count;
 
 static int called(const char *name) {
     if (strlen(calls) + strlen(name) + 2 < sizeof calls) { strcat(calls, name); strcat(calls, "\n"); }
@@ -59,10 +61,18 @@ static int known(uintptr_t address, int64_t bytes) {
     return 0;
 }
 
+static int known_stream(const void *stream) {
+    for (int i = 0; i < stream_count; i++)
+        if (streams[i] == (uintptr_t)stream) return 1;
+    return 0;
+}
+
 /* ---------------------------------------------------------------- what the test says */
 
 EXPORT void standin_reset(void) {
     for (int i = 0; i < task_count; i++) free(tasks[i].block);
+    for (int i = 0; i < pinned_count; i++) free(pinned[i]);
+    pinned_count = 0;
     kernel_count = region_count = task_count = stream_count = fail_code = 0;
     fail_name[0] = message[0] = calls[0] = 0;
     device = 0;
@@ -114,7 +124,8 @@ EXPORT int aclrtBinaryLoadFromData(const void *data, size_t length, const option
         if (options->options[i].type == 2) binary->magic = options->options[i].value[0];
         else if (options->options[i].type != 1) REFUSE(PARAM_INVALID, "option %u", options->options[i].type);
     }
-    if (binary->magic != MAGIC_VECTOR && binary->magic != MAGIC_AI_CORE) REFUSE(PARAM_INVALID, "magic %x", binary->magic);
+    if (binary->magic != MAGIC_VECTOR && binary->magic != MAGIC_AI_CORE)
+        REFUSE(PARAM_INVALID, "magic %x", binary->magic);
     if (length >= sizeof binary->text || memcmp(data, "standin\n", 8)) REFUSE(PARAM_INVALID, "not a device image");
     memcpy(binary->text, data, length);
     binary->device = device;
@@ -146,10 +157,19 @@ EXPORT int aclrtGetHardwareSyncAddr(void **address) {
     *address = &sync_word;
     return 0;
 }
+EXPORT int aclrtMallocHost(void **address, size_t bytes) {
+    CALLED();
+    if (!address || !bytes || pinned_count == MOST) REFUSE(PARAM_INVALID, "%zu bytes of host memory", bytes);
+    *address = pinned[pinned_count++] = malloc(bytes);
+    return 0;
+}
 EXPORT int aclrtMemcpyAsync(void *target, size_t most, const void *source, size_t count, int kind, void *stream) {
     CALLED();
-    (void)stream;
-    if (kind != 1 || count > most || !target || !source) REFUSE(PARAM_INVALID, "copy kind %d of %zu bytes", kind, count);
+    if (kind != 1 || count > most || !target) REFUSE(PARAM_INVALID, "copy kind %d of %zu bytes", kind, count);
+    if (!known_stream(stream)) REFUSE(STREAM_CONTEXT, "stream %p is not one of this context", stream);
+    int found = 0;
+    for (int i = 0; i < pinned_count; i++) found |= pinned[i] == source;
+    if (!found) REFUSE(PARAM_INVALID, "a copy in a stream's order from memory that is not pinned");
     memcpy(target, source, count);
     return 0;
 }
@@ -163,13 +183,14 @@ static int64_t number(const unsigned char *at, int size) {
 }
 
 EXPORT int aclrtLaunchKernelWithHostArgs(const function_t *function, uint32_t blocks, void *stream, void *config,
-                                         const unsigned char *arguments, size_t size, void *holders, size_t holder_count) {
+                                         const unsigned char *arguments, size_t size, void *holders,
+                                         size_t holder_count) {
     CALLED();
-    if (!function || !arguments || config || holders || holder_count) REFUSE(PARAM_INVALID, "null or unexpected arguments");
-    if (function->device != device) REFUSE(PARAM_INVALID, "loaded on device %d, launched on %d", function->device, device);
-    int known_stream = 0;
-    for (int i = 0; i < stream_count; i++) known_stream |= streams[i] == (uintptr_t)stream;
-    if (!known_stream) REFUSE(STREAM_CONTEXT, "stream %p is not one of this context", stream);
+    if (!function || !arguments || config || holders || holder_count)
+        REFUSE(PARAM_INVALID, "null or unexpected arguments");
+    if (function->device != device)
+        REFUSE(PARAM_INVALID, "loaded on device %d, launched on %d", function->device, device);
+    if (!known_stream(stream)) REFUSE(STREAM_CONTEXT, "stream %p is not one of this context", stream);
     if (blocks == 0 || blocks > 65535) REFUSE(PARAM_INVALID, "%u blocks", blocks);
     const kernel_t *kernel = function->kernel;
     size_t offset = 0;
@@ -178,16 +199,19 @@ EXPORT int aclrtLaunchKernelWithHostArgs(const function_t *function, uint32_t bl
         if (*kind == 'b') continue;
         size_t bytes = strchr("sLWp8", *kind) ? 8 : 4;
         offset = place(offset, bytes);
-        if (offset + bytes > size) REFUSE(PARAM_INVALID, "%zu bytes of arguments end before argument %c", size, *kind);
+        if (offset + bytes > size)
+            REFUSE(PARAM_INVALID, "%zu bytes of arguments end before argument %c", size, *kind);
         uintptr_t address = (uintptr_t)number(arguments + offset, (int)bytes);
         switch (*kind) {
         case 's':
             if (address != (uintptr_t)&sync_word) REFUSE(PARAM_INVALID, "the first argument is not the sync address");
             break;
         case 'L':
-            if (!kernel->locks != !address) REFUSE(PARAM_INVALID, "lock is %p for %ld locks", (void *)address, (long)kernel->locks);
+            if (!kernel->locks != !address)
+                REFUSE(PARAM_INVALID, "lock is %p for %ld locks", (void *)address, (long)kernel->locks);
             for (int64_t i = 0; i < kernel->locks; i++)
-                if (((int64_t *)address)[i] != kernel->lock_value) REFUSE(PARAM_INVALID, "lock %ld is not initialised", (long)i);
+                if (((int64_t *)address)[i] != kernel->lock_value)
+                    REFUSE(PARAM_INVALID, "lock %ld is not initialised", (long)i);
             break;
         case 'W':
             if (!kernel->workspace_per_block != !address) REFUSE(PARAM_INVALID, "workspace is %p", (void *)address);
@@ -195,7 +219,8 @@ EXPORT int aclrtLaunchKernelWithHostArgs(const function_t *function, uint32_t bl
             if (address) memset((void *)address, 0xA5, (size_t)kernel->workspace_per_block * blocks);
             break;
         case 'p':
-            if (address && !known(address, 1)) REFUSE(PARAM_INVALID, "%p is not a tensor of this call", (void *)address);
+            if (address && !known(address, 1))
+                REFUSE(PARAM_INVALID, "%p is not a tensor of this call", (void *)address);
             break;
         case 'g':
             grid *= (int32_t)address;
@@ -203,8 +228,10 @@ EXPORT int aclrtLaunchKernelWithHostArgs(const function_t *function, uint32_t bl
         }
         offset += bytes;
     }
-    if (place(offset, 8) != size) REFUSE(PARAM_INVALID, "%zu bytes of arguments, the kernel has %zu", size, place(offset, 8));
+    if (place(offset, 8) != size)
+        REFUSE(PARAM_INVALID, "%zu bytes of arguments, the kernel has %zu", size, place(offset, 8));
     if (grid != (int64_t)blocks) REFUSE(PARAM_INVALID, "%u blocks, the grid has %ld", blocks, (long)grid);
+    if (task_count == 4 * MOST) REFUSE(PARAM_INVALID, "the queue is full");
     task_t *task = &tasks[task_count++];
     *task = (task_t){kernel, blocks, stream, size, malloc(size)};
     memcpy(task->block, arguments, size);

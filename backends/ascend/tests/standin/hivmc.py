@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -31,7 +32,11 @@ def main() -> None:
     )
     library = output.with_name(f"lib{output.name}.so")
     subprocess.run(
-        ["cc", "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)], input=source, text=True, check=True, timeout=60
+        [*shlex.split(os.environ["STANDIN_CC"]), "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)],
+        input=source,
+        text=True,
+        check=True,
+        timeout=60,
     )
     output.write_text("")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import shlex
 import subprocess
 import sys
 import types
@@ -34,6 +35,7 @@ CALLS = {
     "aclrtBinaryLoadFromData": core.DeviceUnavailable,
     "aclrtBinaryGetFunction": core.DeviceUnavailable,
     "aclrtGetHardwareSyncAddr": core.LaunchError,
+    "aclrtMallocHost": core.LaunchError,
     "aclrtMemcpyAsync": core.LaunchError,
     "aclrtLaunchKernelWithHostArgs": core.LaunchError,
     "aclrtSynchronizeStream": core.LaunchError,
@@ -135,6 +137,7 @@ def ascend_machine(runtime: Path, folder: Path, monkeypatch: pytest.MonkeyPatch)
         script.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{FOLDER / "hivmc.py"}" "$@"\n')
         script.chmod(0o755)
     monkeypatch.setenv("ASCEND_HOME_PATH", str(folder))
+    monkeypatch.setenv("STANDIN_CC", shlex.join(find_c_compiler().command))
     machine = Machine(runtime)
 
     def current(device: int) -> int:

@@ -31,13 +31,8 @@ def main() -> None:
         f"int64_t {name}(void) {{ return {value}; }}\n" for name, value in answers.items()
     )
     library = output.with_name(f"lib{output.name}.so")
-    subprocess.run(
-        [*shlex.split(os.environ["STANDIN_CC"]), "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)],
-        input=source,
-        text=True,
-        check=True,
-        timeout=60,
-    )
+    command = [*shlex.split(os.environ["STANDIN_CC"]), "-shared", "-fPIC", "-x", "c", "-", "-o", str(library)]
+    subprocess.run(command, input=source, text=True, check=True, timeout=60)
     output.write_text("")
 
 

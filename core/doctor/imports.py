@@ -31,6 +31,12 @@ if arguments == "tilelang":
     result["tvm"] = module.tvm.__file__
 """
 
+_FIND_TVM = """
+import importlib.util
+spec = importlib.util.find_spec("tvm")
+result = spec.origin if spec else None
+"""
+
 _TVM_FIRST = "import tvm\nimport tilelang\n"
 
 _DEATHS: dict[str, tuple[ImportStatus, str]] = {
@@ -151,7 +157,7 @@ def _examine_tvm(
     tilelang: Outcome | None, distributions: tuple[Installed, ...], timeout_s: float
 ) -> tuple[ImportReport, list[Finding]]:
     findings: list[Finding] = []
-    foreign = _file_of("tvm", Outcome("raised", ""))
+    foreign = _foreign_tvm(timeout_s)
     if tilelang is None or tilelang.status != "ok":
         report = ImportReport("tvm", "missing" if foreign is None else "ok", str(foreign or ""), detail="no tilelang")
     else:
@@ -172,6 +178,12 @@ def _examine_tvm(
     if foreign is not None:
         findings.append(_beside(foreign, _owner(foreign, distributions), tilelang, timeout_s))
     return report, findings
+
+
+def _foreign_tvm(timeout_s: float) -> Path | None:
+    """The `tvm` that a fresh process would import: in this one it is tilelang's, once tilelang is imported."""
+    outcome = run_in_child(_FIND_TVM, timeout_s=timeout_s)
+    return Path(outcome.value) if outcome.status == "ok" and outcome.value else None
 
 
 def _beside(foreign: Path, owner: Installed | None, tilelang: Outcome | None, timeout_s: float) -> Finding:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from backends.cuda import ptxas
-from backends.cuda.toolchain import cuda_include_folders, find_nvcc, nvcc_toolchain
+from backends.cuda.toolchain import cuda_include_folders, find_nvcc, toolchain
 from core.codegen import host, native
 from core.compiler import BuiltKernel, CompileOptions, LoweredKernel, Toolchain, ToolResult, run_tool
 from core.hardware import Chip
@@ -28,7 +28,7 @@ def build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKer
     folder = request.directory
     (folder / _DEVICE_SOURCE).write_text(lowered.source)
     (folder / native.HOST_SOURCE).write_bytes(lowered.attachments[native.HOST_SOURCE])
-    toolchain = nvcc_toolchain()
+    used = toolchain()
     command = nvcc_command(chip, request.options)
     purpose = f"compile {lowered.signature.name} for {chip.target}"
     with ThreadPoolExecutor(1) as pool:
@@ -51,7 +51,7 @@ def build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKer
     }
     return BuiltKernel(
         lowered=lowered,
-        toolchain=Toolchain(toolchain.name, toolchain.version, toolchain.path, tuple(command)),
+        toolchain=Toolchain(used.name, used.version, used.path, tuple(command)),
         files={"binary": _DEVICE_BINARY, "library": _HOST_LIBRARY, "source": _DEVICE_SOURCE},
         directory=folder,
         resources=native.with_build_figures(lowered, figures),

@@ -42,9 +42,9 @@ def tilehal_lower(chip: Chip, program: Program, options: CompileOptions) -> Lowe
 
 @hookimpl
 def tilehal_toolchain(chip: Chip) -> Toolchain:
-    from backends.cuda.toolchain import nvcc_toolchain
+    from backends.cuda.toolchain import toolchain
 
-    return nvcc_toolchain()
+    return toolchain()
 
 
 @hookimpl

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import re
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
+from core.codegen import host
 from core.compiler import FoundProgram, NotFound, Toolchain, find_program, tool_version
+
+#: Flags nvcc takes from the environment.
+_VARIABLES = ("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 
 
 def find_nvcc() -> FoundProgram:
@@ -42,6 +48,18 @@ def nvcc_toolchain() -> Toolchain:
     text = tool_version(nvcc)
     match = re.search(r"release [\d.]+, V([\d.]+)", text)
     return Toolchain("nvcc", match[1] if match else text.splitlines()[-1], str(nvcc.path), nvcc.command)
+
+
+def toolchain() -> Toolchain:
+    """nvcc with everything else a build depends on in its version: the host compiler, and what the environment adds.
+
+    Raises:
+        ToolchainNotFound: nvcc or a host compiler is missing.
+    """
+    nvcc = nvcc_toolchain()
+    besides = [tool_version(host.find_c_compiler()).splitlines()[0]]
+    besides += [f"{name}={os.environ[name]}" for name in _VARIABLES if os.environ.get(name)]
+    return replace(nvcc, version=f"{nvcc.version} ({'; '.join(besides)})")
 
 
 def cuda_include_folders(nvcc: FoundProgram) -> tuple[Path, ...]:

@@ -156,7 +156,8 @@ def _compile_factory(request: _Request, target: Target, backend: Backend) -> Ker
     arguments = factory.arguments(request.args, request.kwargs)
     overrides = {name: value for name, value in request.kwargs.items() if name in factory.parameters}
     for name, value in overrides.items():
-        reason = factory.parameters[name].refuse(value) if isinstance(value, int) else "it must be an int"
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        reason = factory.parameters[name].refuse(value) if is_number else "it must be an int"
         if reason is not None:
             raise KernelError(
                 f"{factory.name}: {name}={value!r}: {reason}",

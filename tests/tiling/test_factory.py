@@ -1,5 +1,7 @@
 """`core.kernel` factories: tiles by rule, tiles by the user, and what is refused."""
 
+from typing import Any
+
 import pytest
 import tilelang.language as T
 import torch
@@ -60,10 +62,19 @@ def test_moving_a_kernel_keeps_the_users_numbers_and_chooses_the_others_again() 
     assert kernel.with_target("cuda:h200", block_M=8).config.tiles["block_M"] == 8
 
 
-@pytest.mark.parametrize(("tiles", "reason"), [({"block_M": 3}, "not a multiple of 2"), ({"block_N": 128}, "maximum")])
-def test_a_number_of_the_users_that_the_parameter_does_not_allow_is_refused(tiles: dict[str, int], reason: str) -> None:
-    with pytest.raises(core.KernelError, match=reason):
+@pytest.mark.parametrize(
+    ("tiles", "reason"),
+    [
+        ({"block_M": 3}, "not a multiple of 2"),
+        ({"block_N": 128}, "maximum"),
+        ({"block_N": True}, "must be an int"),
+        ({"block_N": "64"}, "must be an int"),
+    ],
+)
+def test_a_number_of_the_users_that_the_parameter_does_not_allow_is_refused(tiles: dict[str, Any], reason: str) -> None:
+    with pytest.raises(core.KernelError, match=reason) as caught:
         add.compile(64, 64, target="cpu", **tiles)
+    assert "the chip's rules then choose it" in caught.value.hint
 
 
 def test_missing_and_unknown_arguments_are_named() -> None:

@@ -68,6 +68,15 @@ def test_targets_tilelang_owns_keep_their_meaning() -> None:
     assert create_backend_context("c").name == "cpu"
 
 
+def test_a_module_of_several_kernels_is_refused_where_only_one_could_be_called() -> None:
+    from tilelang.engine import lower
+
+    one, two = (double(n).with_attr("global_symbol", name) for n, name in ((64, "one"), (128, "two")))
+    module = tilelang.tvm.IRModule({"one": one, "two": two})
+    with pytest.raises(core.UnsupportedOp, match="this module has one, two"):
+        lower(module, target="tilehal:cpu")
+
+
 def test_an_unknown_tilehal_target_is_named() -> None:
     with pytest.raises(core.TargetNotFound, match="nosuch"):
         tilelang.compile(double(64), target="tilehal:nosuch")

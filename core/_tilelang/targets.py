@@ -17,6 +17,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from core._tilelang.importing import import_tilelang
+from core.errors import UnsupportedOp
 
 if TYPE_CHECKING:
     from core.runtime.kernel import Kernel
@@ -118,10 +119,16 @@ def _target_of(tvm_target: Any) -> str:
 
 
 def _lower(mod: Any, target: Any) -> Any:
-    """Compiles every function of the module through TileHAL; what remains for TileLang is one empty device function."""
+    """Compiles the module's kernel through TileHAL; what remains for TileLang is an empty device function."""
     from tvm import IRModule, tirx
     from tvm.ir import CallingConv, load_json, save_json
 
+    if len(mod.functions) != 1:
+        names = ", ".join(variable.name_hint for variable in mod.functions)
+        raise UnsupportedOp(
+            f"a TileHAL target compiles one kernel at a time; this module has {names}",
+            hint="call tilelang.compile for each PrimFunc",
+        )
     functions = {}
     for variable, func in mod.functions.items():
         clean = func.without_attr("tilelang_out_idx") if "tilelang_out_idx" in (func.attrs or {}) else func

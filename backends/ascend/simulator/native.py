@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from core.errors import BuildFailed
+from core.errors import BuildFailed, DeviceUnavailable
 
 #: Name of the entry in every object: `void(slots, next, total, x, y, z)`.
 ENTRY = "tilehal_run_blocks"
@@ -147,7 +147,13 @@ class LoadedObject:
 
         jit = _jit()
         library = llvm.JITLibraryBuilder().add_object_img(data).add_current_process().export_symbol(ENTRY)
-        self._tracker = library.link(jit, f"tilehal-{next(_NUMBERS)}")
+        try:
+            self._tracker = library.link(jit, f"tilehal-{next(_NUMBERS)}")
+        except RuntimeError as error:
+            raise DeviceUnavailable(
+                f"the simulator's code cannot be loaded into this process: {error}",
+                hint="it may need a function of a C library that is not loaded here; report it with the kernel",
+            ) from error
         self.address = int(self._tracker[ENTRY])
         self.run = RunBlocks(self.address)
 
@@ -157,8 +163,15 @@ def machine_identity() -> str:
     import llvmlite
     import llvmlite.binding as llvm
 
-    features = llvm.get_host_cpu_features().flatten()
-    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {features} llvmlite {llvmlite.__version__}"
+    return f"{llvm.get_process_triple()} {llvm.get_host_cpu_name()} {_features()} llvmlite {llvmlite.__version__}"
+
+
+def _features() -> str:
+    """Features of this processor, without the instructions that round to bfloat16: they flush subnormals to zero."""
+    import llvmlite.binding as llvm
+
+    features = str(llvm.get_host_cpu_features().flatten())
+    return f"{features},-avx512bf16,-avxneconvert" if llvm.get_process_triple().startswith("x86_64") else features
 
 
 def _target_machine() -> Any:
@@ -167,7 +180,7 @@ def _target_machine() -> Any:
     _initialise()
     return llvm.Target.from_triple(llvm.get_process_triple()).create_target_machine(
         cpu=llvm.get_host_cpu_name(),
-        features=llvm.get_host_cpu_features().flatten(),
+        features=_features(),
         opt=2,
         reloc="pic",
         codemodel="small",

@@ -15,7 +15,7 @@ import torch
 
 import core
 from backends.ascend.dialect import AscendDialect
-from backends.ascend.simulator import launcher, pipeline, simulate, tools
+from backends.ascend.simulator import launcher, native, pipeline, simulate, tools
 from backends.ascend.simulator.rewrite import (
     ATOMIC,
     ATTRIBUTES,
@@ -391,6 +391,13 @@ def test_a_missing_compiler_is_looked_for_everywhere(monkeypatch: pytest.MonkeyP
     program.parent.mkdir(parents=True)
     program.touch(mode=0o755)
     assert tools.opt_program().path == program
+
+
+def test_code_that_lacks_a_function_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Rounding to bfloat16 is a call where the processor's own instructions are not used; ours is taken away here.
+    monkeypatch.setattr(native, "_ROUND_BFLOAT16", "")
+    with pytest.raises(core.DeviceUnavailable, match="cannot be loaded into this process"):
+        simulated(counted(24, 3, "bfloat16"))(torch.zeros(24).bfloat16())
 
 
 def test_what_a_tool_refuses_is_a_build_failure_with_the_module_kept() -> None:

@@ -261,10 +261,10 @@ def _check_examples(program: Program, request: _Request) -> None:
     from core.runtime.arguments import Binder
 
     tensors = [value for value in request.args if isinstance(value, torch.Tensor)]
-    if not tensors or len(tensors) != len(request.args):
-        return
-    inputs = [argument for argument in program.signature.arguments if not getattr(argument, "is_output", False)]
-    if len(tensors) in (len(inputs), len(program.signature.arguments)):
+    arguments = program.signature.arguments
+    inputs = [argument for argument in arguments if not getattr(argument, "is_output", False)]
+    # Numbers among the examples are constants of the kernel, not arguments of its calls.
+    if tensors and len(tensors) in (len(inputs), len(arguments)):
         on_meta = tuple(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors)
         Binder(program.signature, "meta", program.parameter_locations)(on_meta, {})
 

@@ -58,6 +58,17 @@ def eager_negate(A: Any):
     return B
 
 
+@tilelang.jit
+def eager_scale(A: Any, factor: float):
+    N = T.const("N")
+    A: T.Tensor[[N], T.float32]
+    B = T.empty((N,), T.float32)
+    with T.Kernel(T.ceildiv(N, 64), threads=64) as bx:
+        for i in T.Parallel(64):
+            B[bx * 64 + i] = A[bx * 64 + i] * factor
+    return B
+
+
 def test_a_newcomers_softmax_runs_on_the_cpu_and_moves_to_a_gpu_and_back() -> None:
     kernel = core.compile(softmax, 30, 256, target="cpu")
     x = torch.randn(30, 256).half()
@@ -81,6 +92,15 @@ def test_an_eager_kernel_moves() -> None:
     kernel = core.compile(eager_negate, x, target="cpu")
     assert torch.equal(kernel(x), -x)
     assert "__global__" in kernel.with_target("cuda:h200").get_kernel_source()
+
+
+def test_an_example_of_another_dtype_is_refused_also_beside_a_number() -> None:
+    x = torch.randn(100)
+    assert torch.equal(core.compile(eager_scale, x, 2.0, target="cpu")(x), x * 2)
+    with pytest.raises(core.ShapeMismatch, match="is float32, got float16"):
+        core.compile(eager_negate, x.half(), target="cpu")
+    with pytest.raises(core.ShapeMismatch, match="is float32, got float16"):
+        core.compile(eager_scale, x.half(), 2.0, target="cpu")
 
 
 def test_a_kernel_whose_numbers_are_fixed_says_so_when_asked_to_change_them() -> None:

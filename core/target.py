@@ -12,6 +12,7 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,6 +30,24 @@ SYNTAX = 'a target is "<vendor>", "<vendor>:<chip>" or "auto", for example "cpu"
 
 #: Target names of TileLang that no TileHAL vendor has; here only to explain, never to translate.
 _TILELANG_ONLY = frozenset({"c", "llvm", "hip", "rocm", "metal", "webgpu", "cutedsl"})
+
+#: What people call a vendor's hardware or software: only hints use it. The first word of a chip's title counts too, so
+#: a vendor that is not listed here is found under its maker's name all the same.
+_TRADE_NAMES: dict[str, tuple[str, ...]] = {
+    "nvidia": ("cuda",),
+    "geforce": ("cuda",),
+    "gpu": ("cuda", "metax"),
+    "gpgpu": ("cuda", "metax"),
+    "maca": ("metax",),
+    "mxmaca": ("metax",),
+    "huawei": ("ascend",),
+    "cann": ("ascend",),
+    "npu": ("ascend",),
+    "host": ("cpu",),
+    "x86": ("cpu",),
+    "x86_64": ("cpu",),
+    "aarch64": ("cpu",),
+}
 
 
 class TargetTypeError(TargetNotFound, TypeError):
@@ -264,16 +283,22 @@ def _unknown(vendor: str, name: str, plugins: Manager) -> TileHALError:
     if vendor in plugins.left_out_vendors():
         return plugins.unknown_vendor(vendor)
     known: dict[str, str] = {one: one for one in plugins.vendors()}
+    chips: list[Chip] = []
     for backend in plugins.load_all():
         try:
-            for one in backend.chips():
-                known.update(dict.fromkeys(_names(one), one.target))
+            chips += backend.chips()
         except TileHALError:
             # Listed below with the other failures.
             continue
+    for one in chips:
+        known.update(dict.fromkeys(_names(one), one.target))
     failures = plugins.failures()
     arch = re.search(r"-arch=(\S+)", name)
-    near = [known[one] for one in difflib.get_close_matches(vendor, known, n=5, cutoff=0.6)]
+    meant = () if vendor in known else _vendors_called(vendor, chips)
+    if meant:
+        near = _completed(meant, name.partition(":")[2].strip().casefold(), chips, plugins.vendors())
+    else:
+        near = [known[one] for one in difflib.get_close_matches(vendor, known, n=5, cutoff=0.6)]
     lines = [
         f"no installed backend owns the vendor {vendor!r}",
         f"  installed: {', '.join(plugins.vendors()) or 'none'}",
@@ -283,6 +308,8 @@ def _unknown(vendor: str, name: str, plugins: Manager) -> TileHALError:
         hint = f'write the chip after a colon: "{vendor.split()[0]}:{arch.group(1)}"'
     elif near:
         hint = f"did you mean {' or '.join(dict.fromkeys(near))}?"
+    elif meant:
+        hint = f"install the package of the vendor {meant[0]!r}, or choose one of those installed; {SYNTAX}"
     elif vendor in _TILELANG_ONLY:
         hint = f"{vendor!r} is a target of TileLang itself, which tilelang.compile takes; {SYNTAX}"
     else:
@@ -297,3 +324,18 @@ def _unknown(vendor: str, name: str, plugins: Manager) -> TileHALError:
             "failed": {failure.vendor: failure.error.message for failure in failures},
         },
     )
+
+
+def _vendors_called(name: str, chips: Iterable[Chip]) -> tuple[str, ...]:
+    """Vendors, installed or not, that people call by `name`; empty when nobody does."""
+    if name in _TRADE_NAMES:
+        return _TRADE_NAMES[name]
+    # A CPU's title begins with its maker, whose accelerators are no target of the vendor "cpu".
+    called = (one.vendor for one in chips if one.vendor != "cpu" and one.title.casefold().split()[:1] == [name])
+    return tuple(dict.fromkeys(called))
+
+
+def _completed(vendors: Iterable[str], chip_name: str, chips: Iterable[Chip], installed: Iterable[str]) -> list[str]:
+    """The installed ones of `vendors` as targets, with the chip where `chip_name` is one of theirs."""
+    own = {(one.vendor, name): one.target for one in chips for name in _names(one)}
+    return [own.get((vendor, chip_name), vendor) for vendor in vendors if vendor in installed]

@@ -193,6 +193,33 @@ class TestErrors:
         assert "installed: acme, cpu" in error.message
         assert error.hint == "did you mean acme?"
 
+    @pytest.mark.parametrize(
+        ("said", "meant"),
+        [
+            ("nvidia", "cuda"),
+            ("GPU", "cuda or metax"),
+            ("nvidia:h200", "cuda:h200"),
+            ("huawei", "ascend"),
+            ("npu", "ascend"),
+            ("maca", "metax"),
+            ("nvidia:b999", "cuda"),
+        ],
+    )
+    def test_a_trade_name_means_its_vendor(self, said, meant):
+        vendors = (CPU, FakeVendor("cuda", "h200"), FakeVendor("metax", "c500"), FakeVendor("ascend", "910b3"))
+        assert self.error(said, *vendors).hint == f"did you mean {meant}?"
+
+    def test_a_trade_name_of_a_vendor_that_is_not_installed_names_the_vendor(self):
+        assert "install the package of the vendor 'ascend'" in self.error("npu", CPU).hint
+
+    def test_a_vendor_is_found_under_its_makers_name(self):
+        class Titled(FakeVendor):
+            @hookimpl
+            def tilehal_chips(self):
+                return [Chip(vendor="acme", name="one", title="Roadrunner One")]
+
+        assert self.error("roadrunner", CPU, Titled("acme")).hint == "did you mean acme?"
+
     def test_a_chip_without_its_vendor_is_completed(self):
         assert self.error("h200").hint.startswith("did you mean acme:h200")
 

@@ -113,10 +113,12 @@ def test_without_the_driver_nothing_is_run(tmp_path: Path):
     )
 
 
-def test_what_the_package_cannot_do_is_said():
-    findings = plugin.tilehal_diagnose(load_chips("backends.ascend")[0])
-    only = next(finding for finding in findings if finding.code == "ascend-describes-only")
-    assert set(only.blocks) == {"compile", "build", "run", "simulate"}
+def test_what_the_machine_lacks_is_said_with_the_stages_it_blocks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("ASCEND_HOME_PATH", raising=False)
+    findings = {finding.code: finding for finding in plugin.tilehal_diagnose(load_chips("backends.ascend")[0])}
+    assert findings["ascend-cann-missing"].blocks == ("run",)
+    assert "set_env.sh" in findings["ascend-cann-missing"].hint
+    assert not any("compile" in finding.blocks for finding in findings.values())
 
 
 def test_a5_needs_another_compiler_than_a2():

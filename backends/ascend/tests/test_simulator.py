@@ -372,6 +372,15 @@ def _missing(name: str) -> Any:
     raise importlib.metadata.PackageNotFoundError(name)
 
 
+def test_doctor_says_whether_the_simulator_can_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    (present,) = tools.findings()
+    assert (present.code, present.blocks) == ("ascend-simulator", ())
+    monkeypatch.setattr(tools, "find_spec", lambda name: None)
+    (missing,) = tools.findings()
+    assert (missing.code, missing.blocks) == ("ascend-simulator-missing", ("simulate",))
+    assert "tilehal-ascend[simulator]" in missing.hint
+
+
 def test_a_missing_llvmlite_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tools, "find_spec", lambda name: None)
     with pytest.raises(core.ToolchainNotFound, match="llvmlite") as caught:

@@ -120,6 +120,13 @@ def _as_int(value: Any) -> int | None:
         return None
 
 
+def known_pass_configs() -> frozenset[str]:
+    """Names of every pass configuration: those registered with TVM's pass context, and TileLang's own list."""
+    tilelang = import_tilelang()
+    registered = {str(name) for name in tilelang.tvm.transform.PassContext.list_configs()}
+    return frozenset(registered | {str(key.value) for key in tilelang.PassConfigKey})
+
+
 def host_include_paths() -> tuple[Path, ...]:
     """Include folders the generated host C needs. Assumes the wheel ships TVM's headers under `3rdparty/tvm`."""
     tilelang = import_tilelang()

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from core import _tilelang
 from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Resources
-from core.errors import LaunchError, ShapeMismatch, TileHALError, UnsupportedOp
+from core.errors import LaunchError, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
 from core.program.expressions import to_python
 from core.program.nodes import Launch
 from core.runtime.extents import GridExtents
@@ -85,6 +85,7 @@ def lower(
             "effective": _effective(program, threads),
             "relaxations": legal.relaxations,
             "grids": _grids(program),
+            "grid_limits": list(chip.limits.grid_dim or ()),
         },
     )
 
@@ -133,21 +134,25 @@ def launcher(built: BuiltKernel, *, binary_format: str, loader: str) -> Launcher
 class NativeLauncher:
     """Calls the generated host function; symbolic dimensions are read from the tensors by the host code itself."""
 
-    __slots__ = ("_blocking", "_entry", "_grids", "_name", "_uses_tensor_maps")
+    __slots__ = ("_blocking", "_entry", "_grids", "_limits", "_name", "_uses_tensor_maps")
 
     def __init__(self, entry: Any, lowered: LoweredKernel) -> None:
         self._entry = entry
         self._name = lowered.signature.name
         self._blocking = os.environ.get("TILEHAL_LAUNCH_BLOCKING") == "1"
         self._uses_tensor_maps = any(any(f["tensor_maps"]) for f in lowered.metadata["functions"])
+        self._limits: tuple[int, ...] = tuple(lowered.metadata["grid_limits"])
         grids = lowered.metadata.get("grids")
         extents = GridExtents(lowered.signature, grids) if grids else None
         #: Only where a call can make a grid empty.
         self._grids = extents if extents is not None and not extents.is_constant else None
 
     def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
-        if self._grids is not None and self._is_empty(self._grids(arguments, symbols)):
-            return
+        if self._grids is not None:
+            grids = self._grids(arguments, symbols)
+            if self._is_empty(grids):
+                return
+            self._check_limits(grids)
         if self._uses_tensor_maps:
             self._refuse_empty_tensors(arguments)
         if stream is None and not self._blocking:
@@ -155,13 +160,16 @@ class NativeLauncher:
             return
         import torch
 
+        device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), None)
         if stream is None:
             self._entry(*arguments)
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(device)
             return
-        device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), None)
         if device is None:
-            raise LaunchError(f"{self._name} has no tensor argument, so a stream cannot be chosen for it")
+            raise LaunchError(
+                f"{self._name} has no tensor argument, so a stream cannot be chosen for it",
+                hint="make the stream current with torch.cuda.stream(...) and leave stream= out",
+            )
         external = torch.cuda.ExternalStream(stream, device=device)  # type: ignore[no-untyped-call]  # torch has no stub
         with torch.cuda.stream(external):
             self._entry(*arguments)
@@ -178,6 +186,16 @@ class NativeLauncher:
                 hint="put the launches in kernels of their own, or do not call it for empty inputs",
             )
         return all(empty)
+
+    def _check_limits(self, grids: tuple[tuple[int, ...], ...]) -> None:
+        for grid in grids:
+            for axis, (blocks, limit) in enumerate(zip(grid, self._limits, strict=False)):
+                if blocks > limit:
+                    raise ResourceExceeded(
+                        f"{self._name}: {blocks} blocks along grid axis {'xyz'[axis]}, the chip launches {limit}",
+                        hint="put the long axis first in T.Kernel, or give each block more work",
+                        details={"axis": axis, "blocks": blocks, "limit": limit},
+                    )
 
     def _refuse_empty_tensors(self, arguments: Sequence[Any]) -> None:
         for index, argument in enumerate(arguments):

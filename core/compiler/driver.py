@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from core._tilelang import TracedKernel, import_tilelang, tilelang_version, trace
+from core._tilelang import TracedKernel, import_tilelang, known_pass_configs, tilelang_version, trace
 from core.compiler.artifacts import CompileOptions, LoweredKernel
 from core.errors import KernelError, ResourceExceeded, ShapeMismatch, TileHALError, ToolchainNotFound, UnsupportedOp
 from core.program.nodes import Gemm, Reduce, View
@@ -77,17 +79,19 @@ def compile(
     from core.target import resolve
 
     _check_compatibility(execution_backend, target_host)
+    _check_keywords(func, kwargs)
     import_tilelang()
     resolved = resolve(target)
     request = _Request(
         func=func,
-        args=args,
-        kwargs=dict(kwargs),
+        args=tuple(_example(value) for value in args),
+        kwargs={name: _example(value) for name, value in kwargs.items()},
         out_idx=out_idx,
         simulate=simulate,
         build=build,
+        vendor=resolved.chip.vendor,
         options=CompileOptions(
-            pass_configs={_config_name(key): value for key, value in (pass_configs or {}).items()},
+            pass_configs=_checked_configs(pass_configs),
             compile_flags=(compile_flags,) if isinstance(compile_flags, str) else tuple(compile_flags or ()),
             fast_math=fast_math,
             backend=dict(options or {}),
@@ -108,6 +112,7 @@ class _Request:
     simulate: bool
     build: bool | None
     options: CompileOptions
+    vendor: str
 
     def retarget(self, *, target: str | Target | Chip, simulate: bool, **overrides: Any) -> Kernel:
         from core.target import resolve
@@ -118,8 +123,16 @@ class _Request:
                 " core.kernel factory, so its numbers are fixed",
                 hint="compile the factory again with the new numbers",
             )
-        request = replace(self, kwargs={**self.kwargs, **overrides}, simulate=simulate)
-        return _compile(request, resolve(target))
+        resolved = resolve(target)
+        options = self.options if resolved.chip.vendor == self.vendor else replace(self.options, backend={})
+        request = replace(
+            self,
+            kwargs={**self.kwargs, **overrides},
+            simulate=simulate,
+            options=options,
+            vendor=resolved.chip.vendor,
+        )
+        return _compile(request, resolved)
 
 
 def _compile(request: _Request, target: Target) -> Kernel:
@@ -127,6 +140,14 @@ def _compile(request: _Request, target: Target) -> Kernel:
     from core.program.capacity import check
 
     backend = manager().backend(target.chip.vendor)
+    if request.simulate and not backend.implements("tilehal_simulator", target.chip):
+        here = target.find_device() is not None
+        raise UnsupportedOp(
+            f"{backend.distribution} {backend.version} has no simulator for {target.chip.target}",
+            hint="leave simulate out: the chip itself is here"
+            if here
+            else "leave simulate out to compile to source; `tilehal targets` lists the targets that can be simulated",
+        )
     compiles = backend.implements("tilehal_lower", target.chip)
     if isinstance(request.func, KernelFactory):
         if not compiles:
@@ -204,15 +225,35 @@ def _not_the_tiles(failures: Sequence[TileHALError]) -> bool:
 def _no_tile(
     factory: KernelFactory, chip: Chip, source: CandidateSource, failures: Sequence[TileHALError]
 ) -> TileHALError:
-    if failures and not any(isinstance(error, ResourceExceeded) for error in failures):
-        return failures[0]
-    tried = "; ".join(f"{dict(r.tiles)}: {r.reason}" for r in source.rejected[:3])
+    """The error for a factory none of whose candidates lowered: what stands in the way, not how many were tried."""
+    fixed = _listed(source.overrides)
+    details = {"rejected": [{"tiles": dict(r.tiles), "reason": r.reason} for r in source.rejected]}
+    # A candidate that fitted and failed otherwise says more than one that was too large.
+    others = [error for error in failures if not isinstance(error, ResourceExceeded)]
+    if others:
+        return others[0]
+    if failures:
+        # The one that came nearest, with its table of buffers.
+        best = min(failures, key=lambda error: error.details.get("excess_bytes", float("inf")))
+        tiles = next(r.tiles for r in source.rejected if r.reason == best.message.splitlines()[0])
+        return ResourceExceeded(
+            f"{factory.name}: no tile fits {chip.target}{f' with {fixed}' if fixed else ''} ({len(failures)} tried)."
+            f" The nearest, {_listed(tiles)}: {best.message}",
+            hint=f"leave {fixed} to the chip's rules, or give less: {best.hint}" if fixed else best.hint,
+            location=best.location or factory.location,
+            details={**best.details, **details},
+        )
+    reasons = list(dict.fromkeys(r.reason for r in source.rejected))
     return ResourceExceeded(
-        f"{factory.name}: no tile fits {chip.target} ({len(source.rejected)} tried; {tried})",
-        hint="give smaller tile parameters, or fewer fixed ones",
+        f"{factory.name}: {chip.target} allows no tile{f' with {fixed}' if fixed else ''}: {'; '.join(reasons[:3])}",
+        hint=f"change {fixed}, or leave it to the chip's rules" if fixed else "see `tilehal describe` for its limits",
         location=factory.location,
-        details={"rejected": [{"tiles": dict(r.tiles), "reason": r.reason} for r in source.rejected]},
+        details=details,
     )
+
+
+def _listed(tiles: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in tiles.items())
 
 
 def _rules(backend: Backend, chip: Chip, shape: KernelShape) -> list[TileRule]:
@@ -265,8 +306,7 @@ def _check_examples(program: Program, request: _Request) -> None:
     inputs = [argument for argument in arguments if not getattr(argument, "is_output", False)]
     # Numbers among the examples are constants of the kernel, not arguments of its calls.
     if tensors and len(tensors) in (len(inputs), len(arguments)):
-        on_meta = tuple(torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device="meta") for t in tensors)
-        Binder(program.signature, "meta", program.parameter_locations)(on_meta, {})
+        Binder(program.signature, "meta", program.parameter_locations)(tuple(tensors), {})
 
 
 def _finish(
@@ -372,6 +412,29 @@ def _config_name(key: Any) -> str:
     return str(getattr(key, "value", key))
 
 
+def _example(value: Any) -> Any:
+    """A stand-in for an example tensor: the kernel needs its shape and dtype, and must not keep its memory alive."""
+    import torch
+
+    if not isinstance(value, torch.Tensor):
+        return value
+    return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
+
+
+def _checked_configs(pass_configs: Mapping[Any, Any] | None) -> dict[str, Any]:
+    """Pass configurations by name. Raises KernelError for one that TileLang does not have: it would change nothing."""
+    configs = {_config_name(key): value for key, value in (pass_configs or {}).items()}
+    known = known_pass_configs()
+    for name in configs:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise KernelError(
+                f"TileLang has no pass configuration {name!r}",
+                hint=f"did you mean {near[0]!r}?" if near else "tilelang.PassConfigKey lists them",
+            )
+    return configs
+
+
 def _check_compatibility(execution_backend: str | None, target_host: str | None) -> None:
     if execution_backend not in (None, "auto", "tvm_ffi"):
         raise KernelError(
@@ -383,3 +446,21 @@ def _check_compatibility(execution_backend: str | None, target_host: str | None)
             f"target_host={target_host!r}: TileHAL builds host code for the machine it runs on",
             hint="leave it out; the device code is cross-compiled by choosing target=",
         )
+
+
+#: Words people use for options of :func:`compile`, beside near misses.
+_SYNONYMS = {"out": "out_idx", "outputs": "out_idx", "flags": "compile_flags"}
+
+
+def _check_keywords(func: Any, kwargs: Mapping[str, Any]) -> None:
+    """Catches a misspelt option of :func:`compile`, which would otherwise be taken for an argument of the kernel."""
+    options = [p.name for p in inspect.signature(compile).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    function = getattr(func, "function", None) or getattr(func, "func", None) or func
+    try:
+        own = inspect.signature(function).parameters if callable(function) else {}
+    except (TypeError, ValueError):
+        own = {}
+    for name in kwargs:
+        near = [_SYNONYMS[name]] if name in _SYNONYMS else difflib.get_close_matches(name, options, 1, cutoff=0.8)
+        if name not in own and near:
+            raise KernelError(f"core.compile has no option {name!r}", hint=f"did you mean {near[0]!r}?")

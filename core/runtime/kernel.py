@@ -156,8 +156,8 @@ class Kernel:
         """The same kernel for another chip. Tile parameters chosen by rule are chosen again; the user's are kept.
 
         Args:
-            target: as for :func:`core.compile`.
-            simulate: run it on the chip's CPU simulator.
+            target: as for :func:`core.compile`. Options of one vendor's backend (`options=`) do not move to another's.
+            simulate: run it on the chip's CPU simulator; not inherited from this kernel.
             overrides: tile parameters to set or change (kernels made from a `core.kernel` factory).
         """
         return self._retarget(target=target, simulate=simulate, **overrides)

@@ -51,6 +51,24 @@ class KernelFactory:
         return self.function.__name__
 
     @property
+    def usage(self) -> str:
+        """How it is called: `matmul(M, N, K, *, dtype='float16')`, with the tile parameters as `block_M=...`."""
+        parts: list[str] = []
+        for name, parameter in self.signature.parameters.items():
+            if parameter.kind is parameter.KEYWORD_ONLY and "*" not in parts:
+                parts.append("*")
+            if name in self.parameters:
+                parts.append(f"{name}=...")
+            elif parameter.default is parameter.empty:
+                parts.append(name)
+            else:
+                parts.append(f"{name}={parameter.default!r}")
+        return f"{self.name}({', '.join(parts)})"
+
+    def __repr__(self) -> str:
+        return f"<core.kernel {self.usage}>"
+
+    @property
     def location(self) -> Location:
         code = self.function.__code__
         return Location(code.co_filename, code.co_firstlineno)
@@ -66,7 +84,7 @@ class KernelFactory:
             bound = self.signature.bind_partial(*args, **given)
         except TypeError as error:
             raise KernelError(
-                f"{self.name}: {error}", hint=f"call it as {self.name}{self.signature}", location=self.location
+                f"{self.name}: {error}", hint=f"call it as {self.usage}", location=self.location
             ) from error
         bound.apply_defaults()
         values = {name: value for name, value in bound.arguments.items() if name not in self.parameters}
@@ -74,7 +92,7 @@ class KernelFactory:
         if missing:
             raise KernelError(
                 f"{self.name}: missing {', '.join(missing)}",
-                hint=f"call it as {self.name}{self.signature}",
+                hint=f"call it as {self.usage}",
                 location=self.location,
             )
         return values

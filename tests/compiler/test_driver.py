@@ -146,3 +146,40 @@ def test_a_kernel_knows_whether_it_has_been_built() -> None:
     kernel.build()
     assert kernel.resources.actual is not None
     assert kernel.provenance.toolchain
+
+
+def test_a_misspelt_option_is_named_and_never_taken_for_the_kernels() -> None:
+    for given, meant in (("simulat", "simulate"), ("out", "out_idx"), ("fastmath", "fast_math")):
+        with pytest.raises(core.KernelError, match=f"no option '{given}'") as caught:
+            core.compile(softmax, 8, 256, target="cpu", **{given: True})
+        assert repr(meant) in caught.value.hint
+
+
+def test_a_misspelt_pass_configuration_is_named() -> None:
+    with pytest.raises(core.KernelError, match=r"tl\.disable_wgmmma") as caught:
+        core.compile(softmax, 8, 256, target="cpu", pass_configs={"tl.disable_wgmmma": True})
+    assert "'tl.disable_wgmma'" in caught.value.hint
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:h200", "metax:c500", "ascend:910b3"])
+def test_a_misspelt_option_of_a_backend_is_named(target: str) -> None:
+    with pytest.raises(core.KernelError, match="no option 'simulater'"):
+        core.compile(softmax, 8, 256, target=target, options={"simulater": "checked"}, build=False)
+
+
+def test_a_target_without_a_simulator_is_refused_when_compiling() -> None:
+    with pytest.raises(core.UnsupportedOp, match="no simulator for cpu:host") as caught:
+        core.compile(softmax, 8, 256, target="cpu", simulate=True)
+    assert "leave simulate out" in caught.value.hint
+
+
+def test_example_tensors_are_not_kept_alive() -> None:
+    import weakref
+
+    x = torch.randn(100)
+    kernel = core.compile(eager_negate, x, target="cpu")
+    gone = weakref.ref(x)
+    del x
+    assert gone() is None
+    y = torch.randn(100)
+    assert torch.equal(kernel.with_target("cpu")(y), -y)

@@ -140,3 +140,37 @@ def test_a_factory_with_every_tile_given_is_an_ordinary_function() -> None:
     assert len(prim_func.params) == 3
     with pytest.raises(core.KernelError, match="block_M, block_N, threads were not given"):
         add(64, 64)
+
+
+@core.kernel(out=["B"])
+def staged(N: int, *, block: int = core.tile("N"), threads: int = core.threads()):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, block), threads=threads) as bx:
+            tile = T.alloc_shared((block,), "float32")
+            T.copy(A[bx * block], tile)
+            T.copy(tile, B[bx * block])
+
+    return main
+
+
+def test_a_users_tile_that_does_not_fit_shows_the_buffers_and_what_would() -> None:
+    with pytest.raises(core.ResourceExceeded) as caught:
+        staged.compile(1 << 20, target="metax:c500", block=1 << 15)
+    assert "with block=32768" in caught.value.message
+    assert "tile    32768" in caught.value.message
+    assert "smaller tiles" in caught.value.hint
+
+
+def test_a_users_number_that_the_chip_forbids_is_named_once_with_the_reason() -> None:
+    with pytest.raises(core.ResourceExceeded, match="100 threads are not whole waves of 32") as caught:
+        staged.compile(1 << 20, target="cuda:h200", threads=100)
+    assert caught.value.message.count("whole waves") == 1
+    assert "threads=100" in caught.value.hint
+
+
+def test_the_call_is_shown_as_one_would_write_it() -> None:
+    with pytest.raises(core.KernelError) as caught:
+        add.compile(64, target="cpu")
+    assert "add(M, N, *, block_M=..., block_N=..., threads=..., dtype='float32')" in caught.value.hint
+    assert repr(add) == "<core.kernel add(M, N, *, block_M=..., block_N=..., threads=..., dtype='float32')>"

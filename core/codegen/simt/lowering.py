@@ -36,6 +36,10 @@ def include_folder() -> Path:
     return Path(__file__).with_name("include")
 
 
+#: Options of a SIMT backend (`options=`): see `lower`.
+OPTIONS = ("aligned_rows", "async_copy", "simulator", "tf32")
+
+
 def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dialect) -> LoweredKernel:
     """Lowers a program for a chip that runs waves of threads.
 
@@ -54,6 +58,7 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
     async_copy = _async_copy(chip, options, lanes)
     legal = legalise(program, chip, options)
     rewrites = list(legal.rewrites)
+    options.check_backend(chip.vendor, OPTIONS)
     allow_tf32 = options.fast_math or bool(options.backend.get("tf32"))
     prim_func, reasons = replace_products(legal.prim_func, _reason(program, chip, allow_tf32))
     rewrites += [f"{reasons.count(why)} gemm(s) as multiply-add loops: {why}" for why in dict.fromkeys(reasons)]

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from core._tilelang import tilelang_version
+from core.errors import UnsupportedOp
+from core.program.tir.spans import statement_location
+
 _GEMM_ARGUMENTS = 13
 
 
@@ -21,8 +25,15 @@ def as_loops(prim_func: Any, operands: frozenset[tuple[str, str]]) -> Any:
 
     def replace(stmt: Any) -> Any:
         call = stmt.value
-        if getattr(getattr(call, "op", None), "name", "") != "tl.tileop.gemm" or len(call.args) != _GEMM_ARGUMENTS:
+        if getattr(getattr(call, "op", None), "name", "") != "tl.tileop.gemm":
             return None
+        if len(call.args) != _GEMM_ARGUMENTS:
+            # Passing it on would leave it to the matrix unit, silently.
+            raise UnsupportedOp(
+                f"T.gemm with {len(call.args)} arguments, the form of another TileLang release, cannot be rewritten",
+                hint=f"trace the kernel with tilelang {tilelang_version()}",
+                location=statement_location(stmt),
+            )
         a, b, c = (call.args[i].args[0] for i in range(3))
         if (str(a.buffer.dtype), str(b.buffer.dtype)) not in operands:
             return None

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
+import tempfile
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import TileHALError
@@ -47,6 +50,63 @@ def print_error(error: TileHALError, *, as_json: bool) -> None:
         body.append("\n\nhint: ", style="bold green")
         body.append(error.hint)
     console(stderr=True).print(Panel(body, title=type(error).__name__, title_align="left", border_style="red"))
+
+
+def check_writable(path: Path | None, option: str) -> None:
+    """Refuses a file that cannot be written, before the work whose result it would take. None is no file.
+
+    Raises:
+        TileHALError: its folder is not there or may not be written to, or it is a folder; `option` is what named it.
+    """
+    if path is None:
+        return
+    if path.is_dir():
+        raise TileHALError(f"{option} {path}: this is a folder", hint="name a file in it")
+    if not path.parent.is_dir():
+        raise TileHALError(
+            f"{option} {path}: there is no folder {path.parent}",
+            hint=f"make it (mkdir -p {path.parent}), or name another",
+        )
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise TileHALError(f"{option} {path}: no permission to write it", hint="name a file that you may write")
+
+
+def write_file(path: Path, data: str | bytes, option: str) -> None:
+    """Writes a whole file or, when that fails, none: what was there stays.
+
+    Pipes, devices and files in a folder that takes no new ones are written to as they are.
+
+    Raises:
+        TileHALError: it cannot be written; `option` is what named it.
+    """
+    content = data.encode() if isinstance(data, str) else data
+    try:
+        destination = path.resolve()  # through a link, which stays one
+        replaceable = destination.is_file() or not destination.exists()
+        if not replaceable or not os.access(destination.parent, os.W_OK):
+            destination.write_bytes(content)
+            return
+        handle, name = tempfile.mkstemp(prefix=f".{destination.name[:64]}.", dir=destination.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.chmod(name, destination.stat().st_mode & 0o777 if destination.exists() else 0o666 & ~_umask())
+            os.replace(name, destination)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(name)
+            raise
+    except OSError as error:
+        raise TileHALError(
+            f"{option} {path} cannot be written: {error.strerror or error}", hint="name a file that you may write"
+        ) from error
+
+
+def _umask() -> int:
+    """The process's mask for new files, which can only be read by setting it."""
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def wants_traceback() -> bool:

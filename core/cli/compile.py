@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.cli._kernels import load_kernel, parse_parameters
-from core.cli._output import console, print_json
+from core.cli._output import check_writable, console, print_json, write_file
 from core.errors import KernelError
 
 if TYPE_CHECKING:
     from core.runtime.kernel import Kernel
+    from core.runtime.report import Provenance
 
 
 class Emit(StrEnum):
@@ -47,6 +48,7 @@ def compile_(
     to_stdout = emit is Emit.source and output is None and not as_json
     if to_stdout and run:
         raise typer.BadParameter("--emit source fills stdout, where --run reports: give --output, or --json")
+    check_writable(output if emit else None, "--output")
     parameters = parse_parameters(param or ())
     taken = sorted(parameters.keys() & inspect.signature(compile_kernel).parameters.keys())
     if taken:
@@ -91,12 +93,12 @@ def compile_(
 
 def _emit(compiled: Kernel, emit: Emit | None, output: Path | None) -> Path | None:
     if emit is Emit.source and output is not None:
-        output.write_text(compiled.get_kernel_source())
+        write_file(output, compiled.get_kernel_source(), "--output")
         return output
     if emit is Emit.binary:
         built = compiled.binary()
         destination = output or Path(f"{compiled.name}-{compiled.target.replace(':', '-')}{built.suffix}")
-        destination.write_bytes(built.read_bytes())
+        write_file(destination, built.read_bytes(), "--output")
         return destination
     return None
 
@@ -157,13 +159,14 @@ def _show(compiled: Kernel, seconds: float, written: Path | None, timing: dict[s
         table.add_row("[dim]not used[/dim]", f"[dim]{escape(f'{dict(rejection.tiles)}: {rejection.reason}')}[/dim]")
     known = resources.actual or resources.predicted
     label = "actual" if resources.actual else "predicted"
-    figures = [f"{space} {size:,} B" for space, size in known.memory_bytes.items()]
+    figures = [f"{space} {size:,} B" for space, size in known.memory_bytes.items() if size]
     for name, unit in (("registers_per_thread", "registers/thread"), ("spill_store_bytes", "B spilled")):
         value_of = getattr(known, name)
         if value_of is not None:
             figures.append(f"{value_of} {unit}")
-    table.add_row(label, ", ".join(figures) or "unknown")
-    table.add_row("compiled in", f"{seconds * 1e3:.0f} ms{' (cached)' if provenance.source_cached else ''}")
+    nothing = "no on-chip memory" if known.memory_bytes else "unknown"
+    table.add_row(label, ", ".join(figures) or nothing)
+    table.add_row("compiled in", f"{seconds * 1e3:.0f} ms{_cached(provenance)}")
     if provenance.toolchain:
         table.add_row("toolchain", escape(provenance.toolchain))
     if written:
@@ -172,3 +175,10 @@ def _show(compiled: Kernel, seconds: float, written: Path | None, timing: dict[s
         where = "simulated on the CPU" if compiled.simulated else compiled.target
         table.add_row("run", f"{timing['median_ms']:.3f} ms median of {timing['calls'] - 1}, wall ({where})")
     console().print(table)
+
+
+def _cached(provenance: Provenance) -> str:
+    """What of a compilation came from the cache: the rest took the time."""
+    parts = (("source", provenance.source_cached), ("binary", provenance.binary_cached))
+    cached = [name for name, was_cached in parts if was_cached]
+    return f" ({' and '.join(cached)} cached)" if cached else ""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from core.cli._output import console, print_json
+from core.cli._output import check_writable, console, print_json
 from core.errors import DeviceUnavailable, TileHALError
 
 if TYPE_CHECKING:
@@ -29,9 +29,7 @@ def describe(
     as_json: bool = typer.Option(False, "--json", help="Print JSON that fits --schema."),
     schema: bool = typer.Option(False, "--schema", help="Print the JSON Schema of --json."),
     sources: bool = typer.Option(False, "--sources", help="Show where each figure comes from."),
-    verify: bool = typer.Option(
-        False, "--verify", help="Ask device and vendor's tools; show what differs."
-    ),
+    verify: bool = typer.Option(False, "--verify", help="Ask device and vendor's tools; show what differs."),
     roofline: Path | None = typer.Option(None, "--roofline", metavar="FILE", help="Draw rooflines into a picture."),
     dtype: str | None = typer.Option(None, "--dtype", help="Operand type of --roofline (default: float16)."),
 ) -> None:
@@ -50,6 +48,7 @@ def describe(
             raise typer.BadParameter("name the targets, or use --list alone (or with --json)")
         _list(as_json=as_json)
         return
+    check_writable(roofline, "--roofline")
     resolved = [_resolve(name) for name in wanted]
     chips = [one.chip for one in resolved]
     if roofline is not None:

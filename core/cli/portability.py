@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from core.cli._kernels import load_kernel, parse_parameters
-from core.cli._output import console, print_json
+from core.cli._output import check_writable, console, print_json, write_file
 from core.errors import Location
 
 if TYPE_CHECKING:
@@ -46,11 +46,12 @@ def portability(
     from core.portability import Status, report, to_sarif
     from core.portability.tracing import traced_program
 
+    check_writable(sarif, "--sarif")
     chips = _chips(targets or ())
     program, tiles = traced_program(load_kernel(kernel), (), parse_parameters(param or ()), chips)
     found = report(program, chips, tiles=tiles)
     if sarif is not None:
-        sarif.write_text(json.dumps(to_sarif(found), indent=2) + "\n")
+        write_file(sarif, json.dumps(to_sarif(found), indent=2) + "\n", "--sarif")
     if as_json:
         print_json(found.to_json())
     else:

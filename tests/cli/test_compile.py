@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
+from core.cli._output import write_file
 from core.cli.main import run
+from core.errors import TileHALError
 
 SOURCE = """
 import core
@@ -119,3 +123,65 @@ def test_what_cannot_be_done_is_exit_status_2_with_a_hint(file, kernel, words, s
     err = " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert said in err
     assert "hint:" in err
+
+
+class TestFilesThatCannotBeWritten:
+    @pytest.mark.parametrize("emit", ["source", "binary"])
+    def test_a_missing_folder_is_told_before_anything_is_compiled(self, emit, file, tmp_path, capsys):
+        words = ["compile", f"{file}:negate", "--target", "cpu", "--param", "N=100", "--emit", emit, "--json"]
+        assert run([*words, "-o", str(tmp_path / "missing" / "x.cpp")]) == 2
+        captured = capsys.readouterr()
+        error = json.loads(captured.out)["error"]
+        assert "there is no folder" in error["message"]
+        assert "mkdir -p" in error["hint"]
+        assert "printed by the kernel's file" not in captured.err
+
+    def test_a_folder_is_no_file(self, file, tmp_path, capsys):
+        assert run(["compile", f"{file}:negate", "--target", "cpu", "--emit", "source", "-o", str(tmp_path)]) == 2
+        assert "this is a folder" in capsys.readouterr().err
+
+    def test_what_was_there_stays_when_writing_fails(self, file, tmp_path, monkeypatch, capsys):
+        target = tmp_path / "out.cpp"
+        target.write_text("before")
+
+        def full(handle, mode):
+            os.close(handle)
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("core.cli._output.os.fdopen", full)
+        with pytest.raises(TileHALError, match="No space left on device"):
+            write_file(target, "after", "--output")
+        assert target.read_text() == "before"
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["kernels.py", "out.cpp"]
+
+    def test_a_link_stays_a_link_and_permissions_stay(self, tmp_path):
+        target, link = tmp_path / "out.cpp", tmp_path / "link.cpp"
+        target.write_text("before")
+        target.chmod(0o640)
+        link.symlink_to(target)
+        write_file(link, "after", "--output")
+        assert link.is_symlink()
+        assert (target.read_text(), target.stat().st_mode & 0o777) == ("after", 0o640)
+
+    def test_a_device_takes_the_text(self):
+        write_file(Path("/dev/null"), "text", "--output")
+        assert Path("/dev/null").is_char_device()
+
+
+def test_the_report_says_which_part_came_from_the_cache(file, tmp_path, capsys):
+    words = ["compile", f"{file}:negate", "--target", "cpu", "--param", "N=173"]
+    emitted = [*words, "--emit", "source", "-o", str(tmp_path / "x.cpp")]
+    run(emitted)
+    assert "cached" not in capsys.readouterr().out
+    run(emitted)
+    assert "(source cached)" in capsys.readouterr().out
+    binary = [*words, "--emit", "binary", "-o", str(tmp_path / "x.so")]
+    run(binary)
+    run(binary)
+    assert "(source and binary cached)" in capsys.readouterr().out
+
+
+def test_a_memory_the_kernel_does_not_use_has_no_figure(file, tmp_path, capsys):
+    words = ["compile", f"{file}:negate", "--target", "cpu", "--param", "N=100", "--emit", "source"]
+    assert run([*words, "-o", str(tmp_path / "x.cpp")]) == 0
+    assert " 0 B" not in capsys.readouterr().out

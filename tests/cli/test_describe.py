@@ -278,3 +278,10 @@ def test_verify_asks_the_vendors_tools_too(capsys):
     printed = words_of(capsys.readouterr().out)
     assert "acme:one against acme-cc: specification of one" in printed
     assert "units.ap.count 104 103" in printed
+
+
+def test_a_picture_into_a_missing_folder_is_told_with_what_is_missing(tmp_path, capsys):
+    assert run(["describe", "cuda:h200", "--roofline", str(tmp_path / "missing" / "x.png")]) == 2
+    said = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert "there is no folder" in said
+    assert "mkdir -p" in said

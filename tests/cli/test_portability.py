@@ -105,3 +105,11 @@ def test_an_unknown_kernel_is_an_error_of_the_command(kernel, capsys):
     error = json.loads(capsys.readouterr().out)["error"]
     assert error["code"] == "kernel"
     assert "product" in error["hint"]
+
+
+def test_sarif_into_a_missing_folder_is_told_at_once(kernel, tmp_path, capsys):
+    words = ["portability", kernel, "--param", "dtype=float16", "--sarif", str(tmp_path / "missing" / "x.sarif")]
+    assert run(words) == 2
+    captured = capsys.readouterr()
+    assert "there is no folder" in " ".join(captured.err.replace("│", " ").split())
+    assert "printed by the kernel's file" not in captured.err

@@ -8,18 +8,14 @@ import sys
 from pathlib import Path
 
 from tests.packaging.layout import ROOT
+from tests.packaging.markdown import blocks
 
 README = (ROOT / "README.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    """The fenced blocks of one language, in order."""
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
-
-
 def test_the_five_minute_example_runs_and_is_right(tmp_path: Path) -> None:
     script = tmp_path / "matmul.py"
-    script.write_text(blocks("python")[0])
+    script.write_text(blocks(README, "python")[0])
     finished = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
     assert finished.returncode == 0, finished.stderr
     difference = re.search(r"largest difference: (\S+)", finished.stdout)

@@ -132,6 +132,10 @@ class DescriptorError(TileHALError):
     code = "descriptor"
 
 
+class PortabilityWarning(UserWarning):
+    """The kernel compiles, and assumes something that does not hold on this chip (a wave of 32 threads)."""
+
+
 class KernelError(TileHALError):
     """What was passed to `core.compile` is not a kernel, or tracing it failed."""
 

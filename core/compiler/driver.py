@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,7 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from core._tilelang import TracedKernel, import_tilelang, known_pass_configs, tilelang_version, trace
 from core.compiler.artifacts import CompileOptions, LoweredKernel
-from core.errors import KernelError, ResourceExceeded, ShapeMismatch, TileHALError, ToolchainNotFound, UnsupportedOp
+from core.errors import (
+    KernelError,
+    PortabilityWarning,
+    ResourceExceeded,
+    ShapeMismatch,
+    TileHALError,
+    ToolchainNotFound,
+    UnsupportedOp,
+)
 from core.program.nodes import Gemm, Reduce, View
 from core.program.walk import statements
 from core.tiling.factory import KernelFactory
@@ -363,8 +372,20 @@ def _finish(
         simulate=request.simulate,
         retarget=request.retarget,
     )
+    _warn(program, chip)
     _build_now(kernel, request, target)
     return kernel
+
+
+def _warn(program: Program, chip: Chip) -> None:
+    """Says at every compile what the kernel assumes and this chip does not have; only per-thread code can."""
+    if not any(launch.uses_threads for launch in program.view.launches):
+        return
+    from core.portability.lints import wave_width
+
+    for remark in wave_width(program.view, chip):
+        where = f"{remark.location}: " if remark.location else ""
+        warnings.warn(f"{where}{remark.message}; {remark.hint}", PortabilityWarning, stacklevel=5)
 
 
 def _keys(request: _Request) -> dict[str, str]:

@@ -183,3 +183,15 @@ def test_example_tensors_are_not_kept_alive() -> None:
     assert gone() is None
     y = torch.randn(100)
     assert torch.equal(kernel.with_target("cpu")(y), -y)
+
+
+def test_a_literal_32_for_the_width_of_a_wave_is_a_warning_where_waves_are_wider() -> None:
+    @T.prim_func
+    def lanes(A: T.Tensor((128,), "int32")):
+        with T.Kernel(1, threads=128):
+            tx = T.get_thread_binding(0)
+            A[tx] = tx % 32
+
+    with pytest.warns(core.PortabilityWarning, match=r"test_driver.py:\d+: .* on metax:c500 it is 64"):
+        core.compile(lanes, target="metax:c500", build=False)
+    core.compile(lanes, target="cuda:h200", build=False)  # waves of 32: nothing to say, and a warning fails a test

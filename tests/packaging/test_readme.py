@@ -22,6 +22,9 @@ def test_the_five_minute_example_runs_and_is_right(tmp_path: Path) -> None:
     assert difference is not None
     # fp16 rounding of sums of 512 products, each of order one: the largest are near 100, where an fp16 step is 1/16.
     assert 0 < float(difference.group(1)) <= 0.0625
+    error = re.search(r"relative error: (\S+)", finished.stdout)
+    assert error is not None
+    assert 1e-4 < float(error.group(1)) < 3e-4  # what README says to expect: about 2e-4
     assert "'block_M': 128" in finished.stdout
     assert "uses TMA: True and warpgroup products: True" in finished.stdout
 

@@ -9,6 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from core.runtime.extents import Expression as Expression
+    from core.runtime.extents import Extent as Extent
+    from core.runtime.extents import GridExtents as GridExtents
     from core.runtime.kernel import Kernel as Kernel
     from core.runtime.launcher import Launcher as Launcher
     from core.runtime.signature import ScalarArgument as ScalarArgument
@@ -16,6 +19,7 @@ if TYPE_CHECKING:
     from core.runtime.signature import TensorArgument as TensorArgument
 
 _HOMES = {
+    "extents": ("Expression", "Extent", "GridExtents"),
     "kernel": ("Kernel",),
     "launcher": ("Launcher",),
     "signature": ("ScalarArgument", "Signature", "TensorArgument"),

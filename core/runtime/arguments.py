@@ -400,7 +400,7 @@ def _evaluate(extent: int | str, values: Mapping[str, int]) -> int | None:
     """The value of an extent; None when it depends on an output that was not passed."""
     try:
         return Extent(extent)(values)
-    except NameError:
+    except LaunchError:
         return None
 
 

@@ -1,4 +1,4 @@
-"""Integer expressions of a signature and a launch, compiled once and evaluated at every call."""
+"""Expressions of a signature and a launch, compiled once and evaluated at every call."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ from collections.abc import Mapping, Sequence
 from types import CodeType
 from typing import Any
 
+from core.errors import LaunchError
 from core.runtime.signature import ScalarArgument, Signature
 
 _BUILTINS = {"__builtins__": {"min": min, "max": max, "int": int}}
 
 
-class Extent:
-    """An integer, or an integer expression over symbolic dimensions and scalar parameters (`(M + 127) // 128`)."""
+class Expression:
+    """A number, or an expression over symbolic dimensions and scalar parameters, by name.
+
+    Raises, when called:
+        LaunchError: it uses a name that is neither.
+    """
 
     __slots__ = ("_code", "_value")
 
@@ -24,12 +29,28 @@ class Extent:
     def is_constant(self) -> bool:
         return self._value is not None
 
-    def __call__(self, values: Mapping[str, Any]) -> int:
+    def __call__(self, values: Mapping[str, Any]) -> Any:
         """The value, given its variables by name."""
         if self._value is not None:
             return self._value
         assert self._code is not None
-        return int(eval(self._code, _BUILTINS, dict(values)))
+        try:
+            return eval(self._code, _BUILTINS, dict(values))
+        except NameError as error:
+            raise LaunchError(
+                f"the launch needs {error.name}, which no argument determines",
+                hint="pass it as a scalar, or make it a tensor's extent",
+            ) from error
+
+
+class Extent(Expression):
+    """An integer expression (`(M + 127) // 128`)."""
+
+    __slots__ = ()
+
+    def __call__(self, values: Mapping[str, Any]) -> int:
+        """The value, given its variables by name."""
+        return int(super().__call__(values))
 
 
 class GridExtents:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from core.runtime.extents import Extent, GridExtents
-from core.runtime.signature import ScalarArgument, Signature, TensorArgument
+from core.errors import LaunchError
+from core.runtime import Expression, Extent, GridExtents, ScalarArgument, Signature, TensorArgument
 
 SIGNATURE = Signature(
     "f", (TensorArgument("A", "float32", ("M",)), ScalarArgument("n", "int32")), symbols=("M",), outputs=()
@@ -26,3 +26,14 @@ def test_a_grid_reads_symbols_and_scalars_of_each_call() -> None:
 
 def test_a_grid_of_numbers_is_constant() -> None:
     assert GridExtents(SIGNATURE, [["4", "2"]]).is_constant
+
+
+def test_an_expression_keeps_a_fraction_and_an_extent_is_whole() -> None:
+    assert Expression("alpha * 2")({"alpha": 0.75}) == 1.5
+    assert Extent("alpha * 2")({"alpha": 0.75}) == 1
+
+
+def test_a_name_that_no_argument_determines_is_named() -> None:
+    with pytest.raises(LaunchError, match="the launch needs K, which no argument determines") as caught:
+        Extent("(K + 15) // 16")({"M": 17})
+    assert caught.value.hint == "pass it as a scalar, or make it a tensor's extent"

@@ -10,11 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from core.errors import LaunchError, Location
-from core.runtime import TensorArgument
+from core.runtime import Expression, Extent, TensorArgument
 
 if TYPE_CHECKING:
     from core.compiler import LoweredKernel
@@ -32,14 +31,14 @@ class Slot:
         name: of what is passed.
         type: MLIR type.
         position: of a tensor or scalar among the call's arguments.
-        elements: extents of a `buffer`, compiled.
+        elements: extents of a `buffer`.
     """
 
     role: str
     name: str
     type: str
     position: int = -1
-    elements: tuple[CodeType, ...] = ()
+    elements: tuple[Extent, ...] = ()
 
     @property
     def is_memory(self) -> bool:
@@ -53,7 +52,7 @@ class Slot:
 
     def buffer_bytes(self, values: Mapping[str, Any]) -> int:
         """Bytes of a `buffer` for these symbols and scalars."""
-        return self.element_bytes * prod(max(0, evaluate(extent, values)) for extent in self.elements)
+        return self.element_bytes * prod(max(0, extent(values)) for extent in self.elements)
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ class LaunchPlan:
     kernel: str
     entry: str
     slots: tuple[Slot, ...]
-    grid: tuple[CodeType, ...]
+    grid: tuple[Extent, ...]
     looped: bool
 
     def blocks(self, values: Mapping[str, Any], cores: int) -> tuple[int, int, int]:
@@ -80,7 +79,7 @@ class LaunchPlan:
         Raises:
             LaunchError: more blocks than the runtime counts.
         """
-        extents = [max(0, int(evaluate(extent, values))) for extent in self.grid]
+        extents = [max(0, extent(values)) for extent in self.grid]
         x, y, z = (*extents, 1, 1, 1)[:3]
         total = x * y * z
         if self.looped:
@@ -117,7 +116,7 @@ def launch_plans(lowered: LoweredKernel) -> tuple[LaunchPlan, ...]:
                     next(symbols) if role == "symbol" else argument["name"],
                     argument["type"],
                     next(order[role]) if role in order else -1,
-                    tuple(_compiled(extent) for extent in argument.get("elements", ())),
+                    tuple(Extent(extent) for extent in argument.get("elements", ())),
                 )
             )
         plans.append(
@@ -125,7 +124,7 @@ def launch_plans(lowered: LoweredKernel) -> tuple[LaunchPlan, ...]:
                 signature.name,
                 launch["entry"],
                 tuple(slots),
-                tuple(_compiled(extent) for extent in launch["grid"]),
+                tuple(Extent(extent) for extent in launch["grid"]),
                 bool(launch["looped"]),
             )
         )
@@ -145,7 +144,7 @@ def call_values(lowered: LoweredKernel, arguments: Sequence[Any], symbols: Mappi
 class HostAssertion:
     """What must hold of sizes and scalars before a launch; `condition` None is not decided here."""
 
-    condition: CodeType | None
+    condition: Expression | None
     message: str
     location: Location | None
 
@@ -154,7 +153,7 @@ def host_assertions(lowered: LoweredKernel) -> tuple[HostAssertion, ...]:
     """The assertions of a kernel's host part, from its metadata."""
     return tuple(
         HostAssertion(
-            None if record["condition"] is None else _compiled(record["condition"]),
+            None if record["condition"] is None else Expression(record["condition"]),
             record["message"],
             Location(record["file"], record["line"]) if record["file"] else None,
         )
@@ -165,7 +164,7 @@ def host_assertions(lowered: LoweredKernel) -> tuple[HostAssertion, ...]:
 def check_assertions(kernel: str, assertions: Sequence[HostAssertion], values: Mapping[str, Any]) -> None:
     """Raises LaunchError for the first that does not hold."""
     for assertion in assertions:
-        if assertion.condition is not None and not evaluate(assertion.condition, values):
+        if assertion.condition is not None and not assertion.condition(values):
             raise LaunchError(
                 f"{kernel}: assertion failed: {assertion.message}",
                 hint="the kernel's author wants this to hold of the arguments' sizes and numbers",
@@ -188,13 +187,3 @@ def number_bytes(value: Any, type_: str) -> bytes:
     dtype = {"f16": torch.float16, "bf16": torch.bfloat16, "f64": torch.float64}[type_]
     data = torch.tensor([float(value)], dtype=torch.float64).to(dtype)
     return bytes(data.view(torch.uint8).tolist())
-
-
-def evaluate(code: CodeType, values: Mapping[str, Any]) -> int:
-    """An integer expression over symbols and scalars."""
-    result: int = eval(code, {"__builtins__": {"min": min, "max": max, "int": int}}, dict(values))
-    return result
-
-
-def _compiled(expression: str) -> CodeType:
-    return compile(expression, "<extent>", "eval")

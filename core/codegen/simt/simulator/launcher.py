@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core.codegen.simt.plan import CTYPES, CompiledPlan, Launch, Value
 from core.codegen.simt.simulator.abi import Fault, LaunchRequest, Part, Region
 from core.codegen.simt.simulator.memory import Memory
-from core.codegen.simt.simulator.plan import Step, evaluate, launch_steps
 from core.codegen.simt.simulator.report import launch_error
 from core.codegen.simt.simulator.rewrite import SharedPart, lines_mentioning, shared_parts
 from core.codegen.simt.simulator.source_lines import user_location
@@ -24,14 +24,6 @@ if TYPE_CHECKING:
 _MOST_WORKERS = 32
 _MOST_THREADS = 1024
 _MOST_PARTS = 64
-
-_SCALARS: dict[str, Any] = {
-    "bool": ctypes.c_bool,
-    **{f"int{bits}": getattr(ctypes, f"c_int{bits}") for bits in (8, 16, 32, 64)},
-    **{f"uint{bits}": getattr(ctypes, f"c_uint{bits}") for bits in (8, 16, 32, 64)},
-    "float32": ctypes.c_float,
-    "float64": ctypes.c_double,
-}
 
 
 class SimulatedKernel:
@@ -52,15 +44,13 @@ class SimulatedKernel:
         self._lowered = lowered
         self._wave_lanes = wave_lanes
         self._checked = checked
-        self._plan = launch_steps(lowered)
+        self._plan = CompiledPlan(lowered)
         try:
             self._library = ctypes.CDLL(str(library))
             self._launch = self._library.tilehal_sim_launch
             self._entries = {
-                step.function: ctypes.cast(
-                    getattr(self._library, f"tilehal_sim_entry_{step.function}"), ctypes.c_void_p
-                )
-                for step in self._plan.steps
+                name: ctypes.cast(getattr(self._library, f"tilehal_sim_entry_{name}"), ctypes.c_void_p)
+                for name in self._plan.functions
             }
         except (OSError, AttributeError) as error:
             raise DeviceUnavailable(
@@ -70,15 +60,12 @@ class SimulatedKernel:
         self._lines = lowered.source.splitlines()
 
     def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
-        values: dict[str, Any] = dict(symbols or {})
-        for name, position in self._plan.scalars.items():
-            values[name] = arguments[position]
+        names = self._plan.names(arguments, symbols)
         memory = Memory(self._lowered.signature, arguments, guarded=self._checked)
-        workspaces = [memory.scratch(dtype, evaluate(count, values)) for dtype, count in self._plan.workspaces]
+        workspaces = [memory.scratch(dtype, count) for dtype, count in self._plan.workspaces(names)]
         try:
-            for step in self._plan.steps:
-                if all(evaluate(condition, values) for condition in step.conditions):
-                    self._run(step, values, memory, workspaces)
+            for launch in self._plan.launches(names):
+                self._run(launch, memory, workspaces)
         finally:
             memory.write_back()
 
@@ -88,11 +75,9 @@ class SimulatedKernel:
         if line is not None and error.location is None:
             error.location = user_location(program.view, self._lowered.source, line)
 
-    def _run(self, step: Step, values: Mapping[str, Any], memory: Memory, workspaces: Sequence[int]) -> None:
-        grid, block, dynamic = step.shape(values)
+    def _run(self, launch: Launch, memory: Memory, workspaces: Sequence[int]) -> None:
+        block, dynamic = launch.block, launch.shared_bytes
         name = self._lowered.signature.name
-        if min(grid) == 0:
-            return
         threads = block[0] * block[1] * block[2]
         if threads > _MOST_THREADS:
             raise LaunchError(
@@ -100,14 +85,14 @@ class SimulatedKernel:
                 hint="use fewer threads",
             )
         kept: list[Any] = []
-        pointers = (ctypes.c_void_p * max(1, len(step.arguments)))()
-        for index, (argument, dtype) in enumerate(zip(step.arguments, step.argument_types, strict=True)):
-            kept.append(self._argument(argument, dtype, values, memory, workspaces))
+        pointers = (ctypes.c_void_p * max(1, len(launch.arguments)))()
+        for index, argument in enumerate(launch.arguments):
+            kept.append(self._argument(argument, memory, workspaces))
             pointers[index] = ctypes.addressof(kept[-1])
         request = LaunchRequest()
-        request.entry = self._entries[step.function]
+        request.entry = self._entries[launch.function]
         request.arguments = ctypes.addressof(pointers)
-        request.grid[:] = grid
+        request.grid[:] = launch.grid
         request.block[:] = block
         request.wave_lanes = self._wave_lanes
         request.workers = min(_MOST_WORKERS, usable_cores())
@@ -133,24 +118,21 @@ class SimulatedKernel:
                 checked=self._checked,
             )
 
-    def _argument(
-        self, argument: str, dtype: str, values: Mapping[str, Any], memory: Memory, workspaces: Sequence[int]
-    ) -> Any:
-        kind, _, position = argument.partition(":")
-        if kind == "tensor":
-            return ctypes.c_void_p(memory.address(int(position)))
-        if kind == "workspace":
-            return ctypes.c_void_p(workspaces[int(position)])
-        scalar: Callable[[Any], Any] | None = _SCALARS.get(dtype)
-        value = evaluate(argument, values)
-        if scalar is not None:
-            return scalar(value)
-        if dtype in ("float16", "bfloat16"):
+    def _argument(self, argument: Value, memory: Memory, workspaces: Sequence[int]) -> Any:
+        if argument.kind == "tensor":
+            return ctypes.c_void_p(memory.address(argument.value))
+        if argument.kind == "workspace":
+            return ctypes.c_void_p(workspaces[argument.value])
+        if argument.dtype in ("float16", "bfloat16"):
             import torch
 
-            number = torch.tensor([value], dtype=getattr(torch, dtype)).view(torch.uint16)
+            number = torch.tensor([argument.value], dtype=getattr(torch, argument.dtype)).view(torch.uint16)
             return ctypes.c_uint16(int(number.item()))
-        raise LaunchError(f"{self._lowered.signature.name}: the simulator cannot pass a scalar of type {dtype}")
+        if argument.dtype not in CTYPES:
+            raise LaunchError(
+                f"{self._lowered.signature.name}: the simulator cannot pass a scalar of type {argument.dtype}"
+            )
+        return getattr(ctypes, CTYPES[argument.dtype])(argument.value)
 
     def _name_buffers(self, request: LaunchRequest, memory: Memory) -> Any:
         """Where global buffers are."""

@@ -173,6 +173,11 @@ _RULES = (
 )
 
 _NOISE = re.compile(r"^\s*(File \"|\[bt\]|Stack trace|\d+: |Traceback|-->|\d* *\|)|^\s*at /|InternalError:|^\s*\^+\s*$")
+#: How the layout inference says that it has no layout for a reduction whose rows are no power of two.
+_UNEVEN_ROWS = re.compile(
+    r"no available layout found|XOR-butterfly AllReduce|Inconsistent layouts between src and dst in ReduceOp"
+    r"|do not traverse full iter|not injective"
+)
 #: Where TileLang's diagnostics quote the source: ` --> file.py:12:1`.
 _QUOTED = re.compile(r"-->\s*(?P<file>[^\n:]+):(?P<line>\d+)(?::\d+)?")
 #: A tile size as TileLang's GEMM checks spell it.
@@ -209,6 +214,13 @@ def translate(
     rule = next((rule for rule in _RULES if rule.pattern.search(text)), None)
     where = user_location(error) or _quoted(text) or _placed(text, rule, view) or location
     details = {"stage": stage}
+    if view is not None and _UNEVEN_ROWS.search(text):
+        from core.program.rows import uneven_rows
+
+        rows = next(uneven_rows(view), None)
+        if rows is not None:
+            place = rows.reduce.location or where
+            return UnsupportedOp(f"{stage}: {rows.message} ({reason})", hint=rows.hint, location=place, details=details)
     if rule is not None:
         return rule.error(f"{stage}: {reason}", hint=rule.hint, location=where, details=details)
     hint = _spelling(error) or "set TILEHAL_TRACEBACK=1 (or read __cause__) for the compiler's own message"

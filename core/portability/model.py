@@ -50,6 +50,7 @@ RULES: Mapping[str, str] = {
     "signed-popcount": "Bits of a signed integer, which TileLang counts for unsigned ones only.",
     "fragment-element": "One place of a fragment by number, which TileLang cannot address.",
     "kept-dimension": "A reduction whose result keeps the reduced dimension, for which TileLang finds no layout.",
+    "uneven-rows": "A reduction of rows whose length is no power of two, for which TileLang often finds no layout.",
 }
 
 
@@ -61,7 +62,7 @@ class Remark:
         rule: a key of :data:`RULES`.
         message: what is the matter, one sentence or a short table.
         hint: what to change; empty when there is nothing to change.
-        warning: it compiles and may still be wrong: the author must look.
+        warning: the author must look: it may compile and be wrong, or not compile.
     """
 
     rule: str

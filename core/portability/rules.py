@@ -20,6 +20,7 @@ from core.program import walk
 from core.program.capacity import memory_demands, violations
 from core.program.footprint import footprint
 from core.program.nodes import For, Gemm, LoopKind, OpaqueExpr, OpaqueStmt, Scope, Stmt, Var, VarKind, View
+from core.program.rows import uneven_rows
 
 if TYPE_CHECKING:
     from core.hardware import Chip
@@ -64,6 +65,7 @@ def remarks(view: View, chip: Chip, refused_at: Location | None = None) -> Itera
                 continue
             yield Remark(one.rule.value, _STATUS_OF[one.remedy], one.message, one.hint, one.stmt.location)
         yield from wave_width(view, chip)
+        yield from _uneven_rows(view)
     for launch in view.launches:
         for stmt in walk.statements(launch.body):
             yield from _statement(stmt, chip)
@@ -144,6 +146,11 @@ def _over_the_plan(view: View, chip: Chip) -> Iterator[Remark]:
                 "use smaller tiles",
                 max(demand.uses, key=lambda use: use.total_bytes or 0).location or launch.launch.location,
             )
+
+
+def _uneven_rows(view: View) -> Iterator[Remark]:
+    for rows in uneven_rows(view):
+        yield Remark("uneven-rows", Status.UNKNOWN, rows.message, rows.hint, rows.reduce.location, warning=True)
 
 
 def _types_without_cpp(view: View) -> Iterator[Remark]:

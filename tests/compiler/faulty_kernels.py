@@ -404,6 +404,45 @@ def two_gemms_one_too_small():
     return main
 
 
+def uneven_rows():
+    @T.prim_func
+    def main(A: T.Tensor((64, 200), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(16, threads=128) as bx:
+            a = T.alloc_fragment((4, 200), "float32")
+            b = T.alloc_fragment((4,), "float32")
+            T.copy(A[bx * 4, 0], a)
+            T.reduce_max(a, b, dim=1)  # fault
+            T.copy(b, B[bx * 4])
+
+    return main
+
+
+def uneven_single_row():
+    @T.prim_func
+    def main(A: T.Tensor((200,), "float32"), B: T.Tensor((1,), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((200,), "float32")
+            b = T.alloc_fragment((1,), "float32")
+            T.copy(A, a)
+            T.reduce_sum(a, b, dim=0)  # fault
+            T.copy(b, B)
+
+    return main
+
+
+def uneven_lanes():
+    @T.prim_func
+    def main(A: T.Tensor((64, 3), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(16, threads=128) as bx:
+            a = T.alloc_fragment((4, 3), "float32")
+            b = T.alloc_fragment((4,), "float32")
+            T.copy(A[bx * 4, 0], a)
+            T.reduce_max(a, b, dim=1)  # fault
+            T.copy(b, B[bx * 4])
+
+    return main
+
+
 def kept_dimension():
     @T.prim_func
     def main(A: T.Tensor((64, 32), "float32"), B: T.Tensor((64, 1), "float32")):

@@ -34,6 +34,20 @@ def test_what_compiles_is_not_refused(name):
     ] == []
 
 
+@pytest.mark.parametrize("name", sorted(name for name in LAYOUTS if not name.startswith("silent")))
+def test_rows_without_a_layout_are_warned_of_on_chips_lowered_by_tilelang(name):
+    h200, cpu = report(Program(DOUBTFUL[name].prim_func()), [core.chip("cuda:h200"), core.chip("cpu")]).chips
+    assert {r.rule for line in h200.lines for r in line.remarks if r.warning} == {"uneven-rows"}
+    assert not any(r.warning for line in cpu.lines for r in line.remarks)
+
+
+#: `softmax.layernorm` has rows of 768, which compile in this kernel and in few others.
+@pytest.mark.parametrize("name", sorted(set(COMPILES) - {"softmax.layernorm"}))
+def test_rows_with_a_layout_are_not_warned_of(name):
+    [h200] = report(Program(COMPILES[name].prim_func()), [core.chip("cuda:h200")]).chips
+    assert "uneven-rows" not in {r.rule for line in h200.lines for r in line.remarks}
+
+
 @pytest.mark.parametrize("name", sorted(set(DOUBTFUL) - LAYOUTS))
 def test_what_is_refused_is_refused_at_the_same_line(name):
     case = DOUBTFUL[name]

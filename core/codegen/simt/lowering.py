@@ -19,7 +19,7 @@ from core.codegen.simt.matrix import Product, choose, function_source
 from core.codegen.simt.pipelining import stage_loops
 from core.codegen.simt.translate import Translated, UncoveredName, translate
 from core.compiler.artifacts import CompileOptions, LoweredKernel
-from core.errors import ResourceExceeded, TileHALError, UnsupportedOp
+from core.errors import TileHALError, UnsupportedOp
 from core.program.nodes import Gemm
 from core.program.walk import statements
 
@@ -49,7 +49,6 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
     Raises:
         UnsupportedOp: the chip's wave width is unknown or none the pipeline knows, TileLang refused the kernel, or
             the generated code uses something that the dialect does not cover (named, with the user's line).
-        ResourceExceeded: the lowered kernel needs more shared memory than a block may have.
     """
     from core.codegen.tir import legalise
     from core.compiler.messages import translate as translate_error
@@ -90,7 +89,11 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
         if emitter.error is not None:
             raise emitter.error from error
         raise translate_error(
-            error, fallback=UnsupportedOp, stage=f"lowering {program.name} for {chip.target}", location=program.location
+            error,
+            fallback=UnsupportedOp,
+            stage=f"lowering {program.name} for {chip.target}",
+            location=program.location,
+            view=program.view,
         ) from error
     names = tuple(function.name for function in modules.functions)
     translated = _translate(modules.source, dialect, names, emitter, options, program, chip)
@@ -100,7 +103,6 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
     source = _source(translated, dialect, emitter, chip, lanes, async_copy, program.name)
     dynamic = _dynamic_shared(modules.functions)
     static = _static_shared(translated.body)
-    _check_shared(program, chip, dynamic, static)
     threads = max(f.threads[0] * f.threads[1] * f.threads[2] for f in modules.functions)
     predicted = program.footprint().resources(chip)
     memory = {} if dynamic is None else {"shared": dynamic + static}
@@ -253,21 +255,6 @@ def _static_shared(body: str) -> int:
         )
         most = max(most, sum(_SIZES.get(kind, 8) * int(count) for kind, count in arrays))
     return most
-
-
-def _check_shared(program: Program, chip: Chip, dynamic: int | None, static: int) -> None:
-    """What lowering added (workspaces of reductions, staged operands, versions of pipelined buffers) must fit too."""
-    shared = next((m for m in chip.memories if "shared" in m.scopes), None)
-    limit = shared.block_limit_bytes if shared is not None else None
-    if limit is None or dynamic is None or dynamic + static <= limit:
-        return
-    raise ResourceExceeded(
-        f"{program.name} needs {dynamic + static} bytes of shared memory a block once lowered;"
-        f" {chip.target} allows {limit}",
-        hint="use smaller tiles or fewer stages",
-        location=program.location,
-        details={"dynamic": dynamic, "static": static, "limit": limit},
-    )
 
 
 def _effective(program: Program, threads: int, stages_note: str | None) -> dict[str, Any]:

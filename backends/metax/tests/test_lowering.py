@@ -143,6 +143,25 @@ def test_a_tile_over_64_kib_is_refused_with_what_fits() -> None:
     assert "64 KiB" in str(error)
 
 
+def test_shared_memory_that_lowering_adds_counts_against_the_chips_limit() -> None:
+    @T.prim_func
+    def row_sums(A: T.Tensor((2, 16384), "float16"), B: T.Tensor((2,), "float32")):
+        with T.Kernel(1, threads=256):
+            tile = T.alloc_shared((2, 16384), "float16")
+            x = T.alloc_fragment((2, 512), "float32")
+            total = T.alloc_fragment((2,), "float32")
+            T.copy(A, tile)
+            for i, j in T.Parallel(2, 512):
+                x[i, j] = tile[i, j] + tile[i, 16383 - j]
+            T.reduce_sum(x, total, dim=1)
+            T.copy(tile, A)
+            T.copy(total, B)
+
+    # The tile is all of a block's 64 KiB; the reduction over 256 threads needs a float32 of each besides.
+    with pytest.raises(core.ResourceExceeded, match="66,560 bytes of shared memory per block once lowered"):
+        core.compile(row_sums, target="metax:c500", build=False)
+
+
 def test_threads_that_are_no_whole_waves_are_refused() -> None:
     error = refusal(matmul(threads=96))
     assert "96 threads" in str(error)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import platform
 from typing import TYPE_CHECKING
 
-from backends.cpu.toolchain import FLAGS, compiler, toolchain
+from backends.cpu.toolchain import FLAGS, is_zig, toolchain
+from core.codegen.host import find_cxx_compiler
 from core.compiler import BuiltKernel, Toolchain, run_tool
 
 if TYPE_CHECKING:
@@ -29,14 +30,14 @@ def build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKer
     (request.directory / SOURCE_NAME).write_text(lowered.source, encoding="utf-8")
     for name, content in lowered.attachments.items():
         (request.directory / name).write_bytes(content)
-    found = compiler()
+    found = find_cxx_compiler()
     includes = dict.fromkeys((libinfo.find_include_path(), libinfo.find_dlpack_include_path()))
     command = (
         *found.command,
         *FLAGS,
         f"-march={chip.codegen.get('march', 'native')}",
         # The generated code needs no C++ library, which zig would build from source first: two minutes.
-        *(("-nostdlib++",) if found.found_through == "ziglang" else ()),
+        *(("-nostdlib++",) if is_zig(found) else ()),
         # TVM-FFI's symbols come from the process that loads the library.
         *(("-undefined", "dynamic_lookup") if platform.system() == "Darwin" else ()),
         *(f"-I{folder}" for folder in includes),

@@ -4,32 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from backends.cpu.toolchain import HINT, find_compiler
-from core.compiler import NotFound, tool_version
+from core.codegen.host import find_cxx_compiler
+from core.compiler import tool_version
 from core.errors import ToolchainNotFound
 from core.plugins import Finding
 
 
 def diagnose() -> Sequence[Finding]:
     """One finding: the C++ compiler, or that there is none and what to install."""
-    found = find_compiler()
-    if isinstance(found, NotFound):
+    try:
+        found = find_cxx_compiler()
+    except ToolchainNotFound as error:
+        looked = error.details["looked"]
         return (
             Finding(
                 "cpu-compiler-missing",
                 "error",
-                "no C++ compiler: " + "; ".join(found.looked),
-                hint=HINT,
+                "no C++ compiler: " + "; ".join(looked),
+                hint=error.hint,
                 blocks=("build", "run"),
-                details={"looked": list(found.looked)},
+                details={"looked": looked},
             ),
         )
     try:
         version = tool_version(found).splitlines()[0]
     except ToolchainNotFound as error:
-        return (
-            Finding("cpu-compiler-broken", "error", error.message, hint=error.hint or HINT, blocks=("build", "run")),
-        )
+        return (Finding("cpu-compiler-broken", "error", error.message, hint=error.hint, blocks=("build", "run")),)
     return (
         Finding(
             "cpu-compiler",

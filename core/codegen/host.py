@@ -9,7 +9,7 @@ from pathlib import Path
 from core import _tilelang
 from core.compiler.toolchain import FoundProgram, NotFound, find_program
 
-_HINT = "install a C++ compiler (g++ or clang++), or `pip install ziglang`, whose compiler serves as well"
+_HINT = "install gcc or clang with C++, name yours in CC and CXX, or `pip install ziglang`, which serves as well"
 
 
 def find_c_compiler() -> FoundProgram:

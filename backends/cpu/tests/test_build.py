@@ -12,8 +12,8 @@ from backends.cpu.build import build
 from backends.cpu.chips import host_chip
 from backends.cpu.diagnose import diagnose
 from core import BuildFailed, ToolchainNotFound
-from core.codegen import cpp
-from core.compiler import CompileOptions, FoundProgram
+from core.codegen import cpp, host
+from core.compiler import CompileOptions
 from core.plugins import BuildRequest
 from core.program import Program
 
@@ -31,7 +31,7 @@ def lowered(flags: tuple[str, ...] = ()) -> Any:
 def without_compilers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
-    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
 
 
 def test_no_compiler_says_where_it_was_looked_for_and_what_to_install(
@@ -51,16 +51,16 @@ def test_no_compiler_says_where_it_was_looked_for_and_what_to_install(
 
 def test_ziglang_serves_where_there_is_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     without_compilers(monkeypatch, tmp_path)
-    monkeypatch.setattr(toolchain.importlib.util, "find_spec", lambda name: name == "ziglang")
-    found = toolchain.find_compiler()
-    assert isinstance(found, FoundProgram)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "ziglang")
+    found = host.find_cxx_compiler()
+    assert toolchain.is_zig(found)
     assert found.command[1:] == ("-m", "ziglang", "c++")
 
 
 def test_cxx_decides(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CXX", str(tmp_path / "nothing"))
     with pytest.raises(ToolchainNotFound, match="names no program"):
-        toolchain.compiler()
+        host.find_cxx_compiler()
 
 
 def test_a_refused_source_stays_with_the_compiler_s_message_and_command(tmp_path: Path) -> None:

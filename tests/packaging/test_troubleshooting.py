@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +19,18 @@ from tests.packaging.markdown import blocks
 PAGE = (ROOT / "docs" / "troubleshooting.md").read_text()
 
 
-@pytest.fixture
-def softmax(tmp_path: Path) -> Any:
-    script = tmp_path / "rows_of_any_length.py"
-    script.write_text(blocks(PAGE, "python")[0])
+def sources() -> dict[str, str]:
+    """The page's softmax, and the same with the load that the page gives as the other way."""
+    whole, load = blocks(PAGE, "python")
+    loop = re.search(r"^( +)for i, j in .*\n.*if_then_else.*\n", whole, re.MULTILINE)
+    assert loop is not None
+    return {"loop": whole, "copy": whole.replace(loop[0], textwrap.indent(load, loop[1]))}
+
+
+@pytest.fixture(params=["loop", "copy"])
+def softmax(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    script = tmp_path / f"rows_by_{request.param}.py"
+    script.write_text(sources()[request.param])
     spec = importlib.util.spec_from_file_location(script.stem, script)
     assert spec is not None
     assert spec.loader is not None

@@ -77,7 +77,10 @@ def _show(report: Report, out: Console) -> None:
     out.print(f"[bold]{escape(report.kernel)}[/bold]{where}", soft_wrap=True)
     if report.tiles:
         chosen = ", ".join(f"{name}={value}" for name, value in report.tiles.items())
-        out.print(f"[dim]tile parameters taken: {chosen} (--param sets them)[/dim]")
+        out.print(
+            f"[dim]tile parameters taken for this report: {chosen}. Compiling chooses them by each chip's rules;"
+            " --param sets them.[/dim]"
+        )
     notes: dict[Remark, int] = {}
     for start in range(0, len(report.chips), _COLUMNS):
         chips = report.chips[start : start + _COLUMNS]
@@ -103,13 +106,18 @@ def _show_lines(chips: Sequence[ChipReport], notes: dict[Remark, int], out: Cons
     table.add_column("line", justify="right")
     table.add_column("", no_wrap=True, max_width=32, overflow="ellipsis")
     for chip in chips:
-        table.add_column(chip.target, overflow="fold")
+        table.add_column(_heading(chip.target), overflow="fold")
     places = {line.location: None for chip in chips for line in chip.lines}
     for place in sorted(places, key=lambda one: (one.file, one.line)):
         table.add_row(str(place.line), escape(_source(place)), *(_cell(chip, place, notes) for chip in chips))
     table.add_section()
     table.add_row("", "[bold]the kernel[/bold]", *(f"[{_STYLES[c.status]}]{c.status}[/]" for c in chips))
     out.print(table)
+
+
+def _heading(target: str) -> str:
+    """A target with each what-if change on a line of its own: `metax:c500` over `+shared=128KiB`."""
+    return target.replace("+", "\n+")
 
 
 def _source(place: Location) -> str:
@@ -142,7 +150,7 @@ def _show_memories(chips: Sequence[ChipReport], out: Console) -> None:
                 memory.fits
             ]
             limit = "none" if memory.spills else _figure(memory.limit_bytes)
-            row = (chip.target, name, _figure(memory.needed_bytes), limit)
+            row = (_heading(chip.target), name, _figure(memory.needed_bytes), limit)
             table.add_row(*row, "the rest spills" if memory.spills else verdict, memory.hint)
     if table.row_count:
         out.print(table)

@@ -31,6 +31,8 @@ _THREAD_KINDS = frozenset({"cuda", "rocm", "opencl", "vulkan", "metal", "webgpu"
 _CPP_KINDS = frozenset({"llvm", "c"})
 #: Descriptor key of chips whose own compiler plans on-chip memory: the backend judges capacity while lowering.
 PLANS_MEMORY = "plans_memory"
+#: Descriptor key of chips whose backend copies synchronously by default, whatever the chip has.
+SYNCHRONOUS_COPIES = "synchronous_copies"
 _STATUS_OF = {
     Remedy.REFUSED: Status.REFUSED,
     Remedy.REWRITTEN: Status.EMULATED,
@@ -85,12 +87,14 @@ def _statement(stmt: Stmt, chip: Chip) -> Iterator[Remark]:
         )
     for operation in _opaque(stmt):
         yield _opaque_remark(operation, stmt, chip, threads=threads)
-    pipelined = isinstance(stmt, For) and stmt.kind is LoopKind.PIPELINED and stmt.num_stages > 1
-    if pipelined and threads and "async_copy" not in chip.features:
+    pipelined = isinstance(stmt, For) and stmt.kind is LoopKind.PIPELINED and stmt.num_stages > 0
+    synchronous = bool(chip.codegen.get(SYNCHRONOUS_COPIES))
+    if pipelined and threads and (synchronous or "async_copy" not in chip.features):
+        why = "copies are synchronous unless asked otherwise" if synchronous else "there are no asynchronous copies"
         yield Remark(
             "pipelining",
             Status.EMULATED,
-            f"{chip.target} has no asynchronous copies: stages overlap only as far as its compiler reorders loads",
+            f"on {chip.target} {why}: stages overlap only as far as its compiler reorders loads",
             location=stmt.location,
         )
 
@@ -163,9 +167,21 @@ def _types_without_cpp(view: View) -> Iterator[Remark]:
 
 
 def _unserved_scopes(view: View, chip: Chip) -> Iterator[Remark]:
-    """Buffers in scopes that only some chips have: barriers, tensor memory, a vendor's own levels."""
+    """Buffers in scopes that only some chips have: barriers, tensor memory, a vendor's own levels.
+
+    Every chip is meant to serve shared buffers and fragments; one that describes no memory for them is not judged.
+    """
     for launch in view.launches:
         for buffer in launch.buffers:
+            if buffer.scope in (Scope.SHARED, Scope.FRAGMENT) and not chip.memories_for_scope(buffer.scope.value):
+                yield Remark(
+                    "unserved-scope",
+                    Status.UNKNOWN,
+                    f"{buffer.name} is in {buffer.scope.value}, and no memory that {chip.target} describes serves that"
+                    " scope: neither its room nor whether there is any is known",
+                    f'{chip.vendor}\'s descriptor should name the memory: scopes = ["{buffer.scope.value}"]',
+                    buffer.location or launch.location,
+                )
             if buffer.scope not in (Scope.BARRIER, Scope.OTHER):
                 continue
             scope = buffer.storage.tilelang_scope

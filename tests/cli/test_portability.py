@@ -113,3 +113,11 @@ def test_sarif_into_a_missing_folder_is_told_at_once(kernel, tmp_path, capsys):
     captured = capsys.readouterr()
     assert "there is no folder" in " ".join(captured.err.replace("│", " ").split())
     assert "printed by the kernel's file" not in captured.err
+
+
+def test_a_long_what_if_name_breaks_at_its_changes(kernel, capsys):
+    targets = "cpu,cuda:h200,metax:c500+shared=128KiB,metax:c550+shared=128KiB"
+    run(["portability", kernel, "--param", "dtype=float16", "--targets", targets])
+    words = capsys.readouterr().out.split()
+    assert words.count("metax:c500") == words.count("+shared=128KiB") // 2
+    assert "metax:c550" in words

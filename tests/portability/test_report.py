@@ -7,7 +7,9 @@ import json
 import pytest
 
 import core
+from core.hardware import Chip, MemorySpace
 from core.portability import Remark, Status, report
+from core.portability.model import worst
 from core.portability.tracing import traced_program
 from core.program import Program
 from tests.portability import kernels
@@ -113,6 +115,37 @@ class TestPerThreadCode:
         assert [remark for line in found.chips[0].lines for remark in line.remarks] == []
 
 
+class TestPipelines:
+    @pytest.mark.parametrize(
+        ("target", "status"),
+        [
+            ("metax:c500", Status.EMULATED),  # it has asynchronous copies, which only an option uses
+            ("cuda:h200", Status.NATIVE),
+            ("ascend:910b3", Status.NATIVE),
+            ("cpu", Status.NATIVE),
+        ],
+    )
+    @pytest.mark.parametrize("stages", [1, 3])
+    def test_stages_are_emulated_where_copies_are_synchronous(self, target, status, stages):
+        [chip] = judged(kernels.product("float16", stages=stages), target).chips
+        pipelining = [r for line in chip.lines for r in line.remarks if r.rule == "pipelining"]
+        assert worst(r.status for r in pipelining) is status
+
+    def test_without_stages_nothing_is_emulated(self):
+        [chip] = judged(kernels.product("float16", stages=0), "metax:c500").chips
+        assert "pipelining" not in {r.rule for line in chip.lines for r in line.remarks}
+
+
+def test_a_memory_the_descriptor_does_not_know_is_not_native():
+    shared = MemorySpace(name="shared", owner="block", scopes=("shared",), capacity_bytes=65536)
+    chip = Chip(vendor="acme", name="one", title="One", memories=(shared,))
+    [found] = report(Program(kernels.product("float16")), [chip]).chips
+    unserved = {
+        r.message.split()[0]: r.status for line in found.lines for r in line.remarks if r.rule == "unserved-scope"
+    }
+    assert unserved == {"c": Status.UNKNOWN}
+
+
 class TestCapacity:
     def test_each_memory_with_what_it_needs_and_has(self):
         found = judged(kernels.product("float16", stages=3), "metax:c500", "ascend:910b3", "cuda:h200")
@@ -143,7 +176,8 @@ class TestCapacity:
         target = "metax:c500+shared=128KiB"
         found = judged(kernels.product("float16", stages=9), target)
         assert found.chips[0].target == target
-        assert found.status is Status.NATIVE
+        assert found.status is Status.EMULATED  # of the pipeline; the room suffices
+        assert all(memory.fits is not False for memory in found.chips[0].memories)
 
 
 def test_what_no_target_can_mean_is_refused_by_all_and_the_rest_is_still_judged():

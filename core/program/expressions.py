@@ -18,10 +18,6 @@ def is_float(dtype: str) -> bool:
     return dtype.startswith(FLOAT_PREFIXES)
 
 
-def is_signed_integer(dtype: str) -> bool:
-    return dtype.startswith("int")
-
-
 def is_unsigned_integer(dtype: str) -> bool:
     return dtype.startswith("uint")
 
@@ -54,11 +50,6 @@ def dtype_bits(dtype: str) -> int:
 def constant(value: int | float | bool, dtype: str = "int32") -> Const:
     """A literal."""
     return Const(dtype, value)
-
-
-def constant_value(expr: Expr) -> int | float | bool | None:
-    """The value of a literal, else None."""
-    return expr.value if isinstance(expr, Const) else None
 
 
 def constant_int(expr: Expr) -> int | None:

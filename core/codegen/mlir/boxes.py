@@ -11,7 +11,6 @@ from core.codegen.mlir.affine import Affine
 from core.codegen.mlir.builder import Value
 from core.codegen.mlir.liveness import is_on_chip
 from core.codegen.mlir.ops import Extent
-from core.program.expressions import constant_int
 from core.program.intervals import bounds
 from core.program.nodes import Buffer, Compare, CompareOp, Expr, Load, Logical, LogicalOp, Not, Var
 from core.program.walk import subexpressions
@@ -135,10 +134,6 @@ def add_condition(c: Context, window: Window, expr: Expr, holds: bool) -> bool:
     if op in (CompareOp.LE, CompareOp.EQ):
         highs.append(after)
     return True
-
-
-def constant_extent(buffer: Buffer, dim: int) -> int | None:
-    return constant_int(buffer.shape[dim])
 
 
 def _compare(c: Context, predicate: str, x: Extent, y: Extent) -> Value:

@@ -138,12 +138,6 @@ class Prover:
             return True
         return bool(self._analyzer.can_prove_equal(a, b)) or self.proves(self._tirx.EQ(a, b), ("equal", a, b))
 
-    def are_unequal(self, a: Any, b: Any) -> bool:
-        """Whether `a != b` always holds."""
-        if isinstance(a, self._tirx.IntImm) and isinstance(b, self._tirx.IntImm):
-            return bool(a.value != b.value)
-        return self.proves(self._tirx.NE(a, b), ("unequal", a, b))
-
     def proves(self, condition: Any, key: tuple[Any, ...]) -> bool:
         """Whether a condition always holds; remembered while the same conditions are in force."""
         full_key = (self._scope, *key)

@@ -138,11 +138,15 @@ class _Reader:
         self.workspaces.append((str(buffer.dtype), count))
 
     def evaluate(self, call: Any, conditions: tuple[str, ...]) -> None:
+        if type(call).__name__ == "IntImm" or (type(call).__name__ == "Call" and call.op.name in _NO_LAUNCH):
+            return
         if type(call).__name__ != "Call" or call.op.name != "tirx.tvm_call_packed":
-            return
+            raise UnreadableHost(f"{call} on the host")
         name = str(call.args[0].value)
-        if name.startswith("__tvm_"):
+        if name in _RUNTIME_CALLS:
             return
+        if name not in self.parameter_counts:
+            raise UnreadableHost(f"a call of {name}, which is no kernel, on the host")
         count = 1 + self.parameter_counts[name]
         arguments = tuple(self.argument(a) for a in call.args[1:count])
         extents = tuple(self.expression(a) for a in call.args[count:])
@@ -184,6 +188,11 @@ class _Reader:
             return f"({left} {_CALLS[value.op.name]} {right})"
         raise UnreadableHost(f"{value} on the host")
 
+
+#: The end of the host function; a launch needs nothing of it.
+_NO_LAUNCH = ("tirx.ret",)
+#: Packed functions of TVM's runtime that whoever follows the plan does by itself.
+_RUNTIME_CALLS = ("__tvm_set_device",)
 
 #: Division: extents are not negative, where truncation and floor agree.
 _BINARY = {

@@ -43,6 +43,12 @@ def test_compile_runs_through_tilehal() -> None:
     assert torch.equal(kernel(x), x * 2)
 
 
+def test_a_kernel_tilelang_has_compiled_already_is_compiled_again_for_a_chip() -> None:
+    stock = tilelang.compile(double(100), out_idx=[1], target="cpu")
+    x = torch.randn(100)
+    assert torch.equal(core.compile(stock, target="cpu")(x), x * 2)
+
+
 def test_jit_runs_through_tilehal() -> None:
     @tilelang.jit(out_idx=[1], target="tilehal:cpu")
     def factory(N: int):

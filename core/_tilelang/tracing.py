@@ -42,7 +42,8 @@ def is_prim_func(obj: object) -> bool:
 def trace(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TracedKernel:
     """The PrimFunc behind whatever a user calls a kernel: a PrimFunc, a `@tilelang.jit` object, a plain factory.
 
-    Assumes: `JITImpl` has `get_tir`, `out_idx`, `pass_configs`, `compile_flags`; `AutoTuneImpl` has `jit_impl`.
+    Assumes: `JITImpl` has `get_tir`, `out_idx`, `pass_configs`, `compile_flags`; `AutoTuneImpl` has `jit_impl`;
+    `JITKernel` has `prim_func`, `pass_configs` and `adapter.result_idx`.
 
     Raises:
         KernelError: it is none of these, or tracing failed (at the user's line, cause chained).
@@ -66,6 +67,11 @@ def trace(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced
             dict(implementation.pass_configs or {}),
             (flags,) if isinstance(flags, str) else tuple(flags),
         )
+    compiled = getattr(func, "prim_func", None)
+    if compiled is not None and is_prim_func(compiled):
+        # A kernel TileLang has compiled already (`@tilelang.jit` called, or `tilelang.compile`): its function serves.
+        outputs = getattr(getattr(func, "adapter", None), "result_idx", None)
+        return TracedKernel(compiled, list(outputs) if outputs else None, dict(func.pass_configs or {}), ())
     if not callable(func):
         raise KernelError(
             f"not a kernel: {type(func).__name__}",

@@ -136,19 +136,22 @@ class Backend:
     def _route(self, hook_name: str, chip: Chip | None) -> pluggy.HookCaller:
         """The one place where it is decided who is called: the owner, and the extensions that match the chip."""
         _require_hook(hook_name)
+        wanted = self._plugins_for(chip)
         with self._lock:
-            called = {id(plugin.hooks) for plugin in self._plugins_for(chip)}
+            called = {id(plugin.hooks) for plugin in wanted}
             others = [plugin.hooks for plugin in self._loaded.values() if id(plugin.hooks) not in called]
             return self._pluggy.subset_hook_caller(hook_name, remove_plugins=others)
 
     def _plugins_for(self, chip: Chip | None) -> list[Plugin]:
         """The owner and the extensions of a chip, loaded, lowest priority first: pluggy calls the last one first."""
+        wanted = [entry for entry in self._extensions if chip is not None and _extends(entry, chip)]
+        # Outside the lock: loading takes the manager's, and an import that runs under the manager's may ask this
+        # backend for something. Two threads may both load an extension; the first one stays.
+        fresh = {entry: self._load(entry) for entry in wanted if entry not in self._loaded}
         with self._lock:
-            wanted = [entry for entry in self._extensions if chip is not None and _extends(entry, chip)]
-            missing = [entry for entry in wanted if entry not in self._loaded]
-            if missing:
+            if not fresh.keys() <= self._loaded.keys():
                 # All or nothing: the new table replaces the old one once every extension has loaded.
-                loaded = self._loaded | {entry: self._load(entry) for entry in missing}
+                loaded = fresh | self._loaded
                 self._pluggy = self._registered(list(loaded.values()))
                 self._loaded = loaded
             return _in_order([self._owner, *(self._loaded[entry] for entry in wanted)])

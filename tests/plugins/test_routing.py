@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from types import SimpleNamespace
 
@@ -10,7 +11,7 @@ import pytest
 from core.compiler.artifacts import Toolchain
 from core.errors import BackendHookError, BackendLoadError
 from core.plugins import Finding, Manager, hookimpl, local_entry
-from tests.plugins.fakes import FakeVendor, manager_of, write_backend, write_distribution
+from tests.plugins.fakes import DESCRIBES, FakeVendor, manager_of, write_backend, write_distribution
 
 
 class Owner(FakeVendor):
@@ -210,6 +211,41 @@ def test_many_threads_load_once_and_agree():
     assert len({id(backend) for backend, _, _ in seen}) == 1
     assert len({id(chips) for _, chips, _ in seen}) == 1
     assert owner.detections == 1
+
+
+def test_loading_an_extension_does_not_wait_for_an_import_that_asks_the_same_backend(site, monkeypatch):
+    """One thread imports beta, which asks acme; another loads an extension of acme meanwhile."""
+    write_backend(site, "acme")
+    extension = "from core.plugins import hookimpl\n@hookimpl\ndef tilehal_diagnose(chip):\n    return []\n"
+    write_distribution(site, "acme-ext", files={"fake_ext.py": extension}, extensions={"acme": "fake_ext"})
+    asks = "import fake_meeting\nfake_meeting.ask()\n"
+    write_backend(site, "beta", asks + DESCRIBES)
+    plugins = manager_of(site)
+    acme = plugins.backend("acme")
+    chip = acme.chips()[0]
+    importing, loading, answers = threading.Event(), threading.Event(), []
+
+    def ask():
+        importing.set()
+        assert loading.wait(10)
+        answers.append(acme.implements("tilehal_diagnose", chip))
+
+    def load(entry, load=acme._load):
+        loading.set()
+        return load(entry)
+
+    monkeypatch.setitem(sys.modules, "fake_meeting", SimpleNamespace(ask=ask))
+    monkeypatch.setattr(acme, "_load", load)
+    first = threading.Thread(target=lambda: answers.append(plugins.backend("beta").vendor), daemon=True)
+    second = threading.Thread(target=lambda: answers.append(acme.implements("tilehal_diagnose", chip)), daemon=True)
+    first.start()
+    assert importing.wait(10)
+    second.start()
+    for thread in (first, second):
+        thread.join(timeout=20)
+    assert not first.is_alive()
+    assert not second.is_alive()
+    assert sorted(map(str, answers)) == ["True", "True", "beta"]
 
 
 def test_every_call_is_traced_on_request(monkeypatch, capsys):

@@ -172,7 +172,11 @@ def _advice(uses: tuple[BufferUse, ...], limit: int) -> str:
 
 
 def _nearest_tiles(uses: tuple[BufferUse, ...], limit: int) -> str:
-    """The first way to fit among halving one extent value (a tile size shows as the same number in many shapes)."""
+    """The ways to fit by halving one extent value (a tile size shows as the same number in many shapes).
+
+    An extent that is only ever the length of rows is often the whole row of a tensor, which a tile has to hold: another
+    one is halved first, as far down as 1, and the row is named where nothing else helps, or as a way no harder.
+    """
     from core.program.expressions import constant_int, dtype_bits
 
     shapes = {id(use): [constant_int(extent) for extent in use.buffer.shape] for use in uses if use.first is not None}
@@ -191,17 +195,30 @@ def _nearest_tiles(uses: tuple[BufferUse, ...], limit: int) -> str:
             changed.append(replace(use, bytes=size))
         return peak_bytes(changed) or 0
 
-    sizes = sorted({extent for shape in shapes.values() for extent in shape if extent and extent >= 16}, reverse=True)
-    found: list[tuple[int, str]] = []
-    for size in sizes:
-        candidate = size // 2
-        while candidate >= 8:
-            if peak({size: candidate}) <= limit:
-                found.append((size // candidate, f"{candidate} in place of {size}"))
-                break
-            candidate //= 2
-    if found:
-        return min(found)[1]
+    extents = {extent for shape in shapes.values() for extent in shape if extent}
+    leading = {extent for shape in shapes.values() for extent in shape[:-1] if extent and extent >= 2}
+    sizes = sorted((extent for extent in extents if extent >= 16), reverse=True)
+
+    def ways(of: Iterable[int], smallest: int) -> list[tuple[int, int, int]]:
+        """(how many times smaller, instead of what, what), the mildest change first, of the largest extent."""
+        found = []
+        for size in of:
+            candidate = size // 2
+            while candidate >= smallest:
+                if peak({size: candidate}) <= limit:
+                    found.append((size // candidate, size, candidate))
+                    break
+                candidate //= 2
+        return sorted(found, key=lambda way: (way[0], -way[1]))
+
+    rows = [size for size in sizes if size not in leading]
+    mild = ways((size for size in sizes if size in leading), 8) or ways(leading, 1)
+    shorter = ways(rows, 8)
+    if mild or shorter:
+        texts = [f"{new} in place of {old}" for _, old, new in mild[:1]]
+        if not mild or (shorter and shorter[0][0] <= mild[0][0]):
+            texts += [f"{new} in place of {old}" for _, old, new in shorter[:1]]
+        return ", or ".join(texts)
     changes = {size: max(8, size // 2) for size in sizes}
     while any(new > 8 for new in changes.values()):
         if peak(changes) <= limit:

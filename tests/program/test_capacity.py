@@ -103,7 +103,19 @@ def test_512_kib_of_shared_memory_on_a_chip_with_227():
 def test_96_kib_of_shared_memory_on_a_chip_with_64():
     error = refused(tile(96, 256), NARROW)
     assert "64 KiB of shared memory per block; this kernel needs 96 KiB" in error.message
-    assert "128 in place of 256" in error.hint
+    assert "48 in place of 96, or 128 in place of 256" in error.hint
+
+
+@pytest.mark.parametrize(
+    ("shape", "hint"),
+    [
+        ((64, 4096), "for example 4 in place of 64, or 256 in place of 4096"),
+        ((4, 8192), "for example 2 in place of 4, or 4096 in place of 8192"),
+        ((1, 32768), "for example 16384 in place of 32768"),
+    ],
+)
+def test_a_whole_row_is_not_the_first_to_be_halved(shape, hint):
+    assert hint in refused(tile(*shape), NARROW).hint
     check(Program(tile(96, 128)), NARROW)
 
 

@@ -6,6 +6,7 @@ or not at all.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import sys
@@ -30,6 +31,8 @@ hookimpl = pluggy.HookimplMarker(PROJECT)
 
 #: Hooks that describe the vendor itself: only its owner can answer them.
 OWNER_HOOKS = frozenset({"tilehal_chips", "tilehal_detect"})
+
+_HOOKS = "docs/plugins.md lists every hook and its arguments"
 
 
 class Hooks:
@@ -135,6 +138,8 @@ def validated(entry: Entry, plugin: object, content: str) -> Plugin:
     wrapped: set[str] = set()
     for name, function, options in _hook_functions(entry, plugin):
         hook = cast(str, options.get("specname") or name)
+        if hook not in RESULT_TYPES:
+            raise load_error(entry, "register", f"it implements an unknown hook {hook!r}{_near(hook)}", _HOOKS)
         if hook in implemented | wrapped:
             raise load_error(entry, "register", f"it implements {hook} twice")
         if entry.role == "extension" and hook in OWNER_HOOKS:
@@ -146,8 +151,7 @@ def validated(entry: Entry, plugin: object, content: str) -> Plugin:
             raise load_error(entry, "register", f"its {hook} is an old-style hookwrapper; use hookimpl(wrapper=True)")
         is_wrapper = bool(options.get("wrapper"))
         (wrapped if is_wrapper else implemented).add(hook)
-        # A hook we do not know keeps its function as it is: registering it below is what refuses it.
-        setattr(hooks, name, _guarded(entry, hook, function, is_wrapper) if hook in RESULT_TYPES else function)
+        setattr(hooks, name, _guarded(entry, hook, function, is_wrapper))
     if not implemented and not wrapped:
         raise load_error(entry, "register", f"{entry.value} implements no hook")
     if entry.role == "owner" and "tilehal_chips" not in implemented:
@@ -158,7 +162,7 @@ def validated(entry: Entry, plugin: object, content: str) -> Plugin:
         trial.check_pending()
     except pluggy.PluginValidationError as error:
         cause = " ".join(str(error).split())
-        raise load_error(entry, "register", cause, hint="docs/plugins.md lists every hook's arguments") from error
+        raise load_error(entry, "register", cause, hint=_HOOKS) from error
     return Plugin(entry, content, _priority(entry, plugin), frozenset(implemented), frozenset(wrapped), hooks)
 
 
@@ -173,8 +177,16 @@ def _hook_functions(entry: Entry, plugin: object) -> list[tuple[str, Callable[..
         if callable(function) and isinstance(options, dict):
             found.append((name, function, options))
         elif name.startswith(f"{PROJECT}_") and inspect.isroutine(function):
-            raise load_error(entry, "register", f"{name} is named like a hook but lacks @hookimpl, so nobody calls it")
+            near = "" if name in RESULT_TYPES else _near(name)
+            cause = f"{name} is named like a hook but lacks @hookimpl, so nobody calls it{near}"
+            raise load_error(entry, "register", cause)
     return found
+
+
+def _near(name: str) -> str:
+    """The hook that a wrong name may mean, for the cause, which doctor shows as well; empty when none is near."""
+    near = difflib.get_close_matches(name, RESULT_TYPES, 1)
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _argument_fault(function: Callable[..., Any]) -> str | None:

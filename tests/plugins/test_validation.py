@@ -41,6 +41,18 @@ def test_what_is_refused(site, source, cause):
     assert cause in refusal(site, source).message
 
 
+def test_a_misspelt_hook_is_named_with_the_right_one(site):
+    error = refusal(site, "@hookimpl\ndef tilehal_lauch(chip): ...\n")
+    assert "unknown hook 'tilehal_lauch' (did you mean tilehal_launcher?)" in error.message
+    assert error.hint.startswith("docs/plugins.md")
+
+
+def test_a_misspelt_first_hook_is_not_taken_for_a_missing_one(site):
+    write_backend(site, "acme", "from core.plugins import hookimpl\n@hookimpl\ndef tilehal_chip(): return []\n")
+    with pytest.raises(BackendLoadError, match=r"unknown hook 'tilehal_chip' \(did you mean tilehal_chips\?\)"):
+        manager_of(site).backend("acme")
+
+
 def test_a_module_without_hooks_is_refused(site):
     write_backend(site, "acme", "x = 1")
     with pytest.raises(BackendLoadError, match="implements no hook"):

@@ -8,14 +8,15 @@ from importlib.util import find_spec
 from backends.metax.build import toolchain
 from backends.metax.detect import detection, find_tool
 from backends.metax.dialect import MACA
+from core.codegen import host
 from core.codegen.simt import library_folders
 from core.errors import ToolchainNotFound
 from core.hardware import Chip
-from core.plugins import Finding
+from core.plugins import Finding, Severity
 
 
 def diagnose(chip: Chip) -> list[Finding]:
-    """The compiler, the runtime library, a device, a torch that addresses it, and whether the chip is known enough."""
+    """The compilers, the runtime library, a device, a torch that addresses it, and whether the chip is known enough."""
     findings: list[Finding] = []
     if chip.main_unit.lanes_per_wave is None:
         findings.append(
@@ -27,12 +28,15 @@ def diagnose(chip: Chip) -> list[Finding]:
                 blocks=("compile", "build", "run", "simulate"),
             )
         )
+    detected = detection()
+    # Where no kernel can run, a compiler that is missing is nothing to be warned of: sources are made without it.
+    severity: Severity = "warning" if detected.devices else "info"
     try:
         found = toolchain(chip)
         findings.append(Finding("metax-compiler", "info", f"{found.name} {found.version} at {found.path}"))
     except ToolchainNotFound as error:
-        findings.append(Finding("metax-mxcc-missing", "warning", error.message, error.hint, ("build", "run")))
-    detected = detection()
+        findings.append(Finding("metax-mxcc-missing", severity, error.message, error.hint, ("build", "run")))
+    findings += _simulator()
     if detected.devices:
         findings.append(Finding("metax-device", "info", detected.reason))
         findings += _runtime()
@@ -51,6 +55,15 @@ def diagnose(chip: Chip) -> list[Finding]:
             )
         )
     return findings
+
+
+def _simulator() -> list[Finding]:
+    """The simulator compiles the generated source for the CPU."""
+    try:
+        host.find_cxx_compiler()
+    except ToolchainNotFound as error:
+        return [Finding("metax-simulator-compiler-missing", "info", error.message, error.hint, ("simulate",))]
+    return []
 
 
 def _runtime() -> list[Finding]:

@@ -67,7 +67,7 @@ class NotFound:
         return ToolchainNotFound(
             f"{wanted} is needed to {purpose}, and was not found. Looked at:\n{places}",
             hint=hint,
-            details={"names": list(self.names), "looked": list(self.looked)},
+            details={"names": list(self.names), "looked": list(self.looked), "path": os.environ.get("PATH", "")},
         )
 
 
@@ -116,7 +116,8 @@ def find_program(
             program = shutil.which(name)
             if program is not None:
                 return FoundProgram(Path(program), (), "PATH")
-        looked.append(f"PATH={os.environ.get('PATH', '')}")
+        places = [folder for folder in os.environ.get("PATH", "").split(os.pathsep) if folder]
+        looked.append(f"PATH ({len(places)} folder{'' if len(places) == 1 else 's'})")
     for folder in map(Path, folders):
         found = _in_folder(names, folder)
         if found is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -81,13 +82,24 @@ class TestFindProgram:
             f"{tmp_path}/cuda/bin ($CUDA_HOME)",
             f"{tmp_path}/cuda ($CUDA_HOME)",
             "$CUDA_PATH (not set)",
-            f"PATH={tmp_path}",
+            "PATH (1 folder)",
             f"{tmp_path}/opt (no such folder)",
         )
         error = found.error("build CUDA kernels", "install the CUDA toolkit")
         assert isinstance(error, ToolchainNotFound)
         assert error.hint == "install the CUDA toolkit"
         assert all(place in error.message for place in found.looked)
+        assert error.details["path"] == str(tmp_path)
+
+    def test_a_long_search_path_is_counted_in_the_message_and_listed_in_the_details(self, tmp_path, monkeypatch):
+        folders = os.pathsep.join(str(tmp_path / str(number)) for number in range(40))
+        monkeypatch.setenv("PATH", folders)
+        found = find_program(["nvcc"])
+        assert isinstance(found, NotFound)
+        error = found.error("build CUDA kernels", "")
+        assert "PATH (40 folders)" in error.message
+        assert folders not in error.message
+        assert error.details["path"] == folders
 
 
 class TestRunTool:

@@ -394,7 +394,7 @@ def test_a_missing_compiler_is_looked_for_everywhere(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("ASCEND_HOME_PATH", str(tmp_path / "cann"))
     with pytest.raises(core.ToolchainNotFound, match="bishengir-opt") as caught:
         tools.opt_program()
-    for place in ("ascendnpu-ir", str(tmp_path / "cann"), f"PATH={tmp_path}"):
+    for place in ("ascendnpu-ir", str(tmp_path / "cann"), "PATH (1 folder)"):
         assert place in caught.value.message
     program = tmp_path / "cann" / "bin" / "bishengir-opt-a5"
     program.parent.mkdir(parents=True)

@@ -123,7 +123,15 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch):
     findings = {finding.code: finding for finding in plugin.tilehal_diagnose(load_chips("backends.metax")[0])}
     assert set(findings) == {"metax-mxcc-missing", "metax-no-device"}
     assert set(findings["metax-mxcc-missing"].blocks) == {"build", "run"}
+    assert findings["metax-mxcc-missing"].severity == "info"  # there is no device to build for
     assert findings["metax-no-device"].blocks == ("run",)
+
+
+def test_without_a_cpp_compiler_nothing_is_simulated(monkeypatch):
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    findings = {finding.code: finding for finding in plugin.tilehal_diagnose(load_chips("backends.metax")[0])}
+    assert findings["metax-simulator-compiler-missing"].blocks == ("simulate",)
+    assert "no-such-compiler" in findings["metax-simulator-compiler-missing"].message
 
 
 def test_a_chip_whose_waves_are_unknown_can_do_nothing():

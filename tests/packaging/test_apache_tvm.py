@@ -114,11 +114,22 @@ import json
 import tvm
 import core
 
-target = tvm.target.Target(core.chip("cuda:h200").tvm_target())
-print(json.dumps([tvm.__file__, target.kind.name, target.attrs["arch"], int(target.attrs["max_num_threads"])]))
+facts = {}
+for name in ("cuda:h200", "cuda:a100-80gb", "metax:c500", "ascend:910b3"):
+    chip = core.chip(name)
+    target = tvm.target.Target(chip.tvm_target())
+    facts[name] = [target.kind.name == chip.codegen["tvm_kind"], target.attrs["model"], target.attrs.get("arch")]
+limit = int(tvm.target.Target(core.chip("cuda:h200").tvm_target()).attrs["max_num_threads"])
+print(json.dumps([tvm.__file__, facts, limit]))
 """
     finished = python(code, apache_tvm, tmp_path)
     assert finished.returncode == 0, finished.stderr
-    file, *facts = json.loads(finished.stdout.splitlines()[-1])
+    file, facts, limit = json.loads(finished.stdout)
     assert Path(file).is_relative_to(apache_tvm)
-    assert facts == ["cuda", "sm_90a", 1024]
+    assert facts == {
+        "cuda:h200": [True, "h200", "sm_90a"],
+        "cuda:a100-80gb": [True, "a100-80gb", "sm_80"],
+        "metax:c500": [True, "c500", None],
+        "ascend:910b3": [True, "910b3", None],
+    }
+    assert limit == 1024

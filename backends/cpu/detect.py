@@ -9,8 +9,9 @@ from typing import Any
 from backends.cpu.chips import host_chip
 from core.plugins import DetectedDevice, hookimpl
 
-#: glibc's sysconf numbers on Linux; Python has no names for them. It reads them with CPUID, not from the files.
-_SC_CACHE_SIZES = {"l1": 188, "l2": 191, "l3": 194}
+#: glibc's sysconf numbers on Linux; Python has no names for them. It reads them with CPUID, not from the files. Its L3
+#: is not asked: on some AMD processors it is the sum of all instances, and the descriptor has one of them.
+_SC_CACHE_SIZES = {"l1": 188, "l2": 191}
 
 
 @hookimpl

@@ -280,6 +280,12 @@ def test_verify_asks_the_vendors_tools_too(capsys):
     assert "units.ap.count 104 103" in printed
 
 
+def test_a_long_feature_breaks_at_an_underscore(describe):
+    printed = describe("--compare", "cuda:h200", "metax:c500", "ascend:910b3", "cpu")
+    words = printed.split()
+    assert any(word.startswith("distributed_") and word[-1] in "_," for word in words)
+
+
 def test_a_picture_into_a_missing_folder_is_told_with_what_is_missing(tmp_path, capsys):
     assert run(["describe", "cuda:h200", "--roofline", str(tmp_path / "missing" / "x.png")]) == 2
     said = " ".join(capsys.readouterr().err.replace("│", " ").split())

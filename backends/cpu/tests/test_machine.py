@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from backends.cpu.chips import chip_of, host_chip
-from backends.cpu.detect import tilehal_detect
+from backends.cpu.detect import c_library_facts, tilehal_detect
 from backends.cpu.machine import read_machine
-from core.hardware import HardwareDescriptor
+from core.hardware import HardwareDescriptor, verify
 from core.hardware.figures import numeric_figures
 
 X86_FLAGS = "fpu sse2 pni ssse3 sse4_1 sse4_2 popcnt abm f16c fma avx avx2 bmi1 bmi2 avx512f avx512_vnni hypervisor"
@@ -132,3 +132,9 @@ def test_the_cpu_is_always_there_at_the_lowest_priority():
     [device] = tilehal_detect()
     assert (device.chip, device.torch_device, device.priority) == ("host", "cpu", 0)
     assert device.facts["memories.global.capacity_bytes"] == host_chip().memory("global").capacity_bytes
+
+
+def test_only_figures_that_mean_what_the_descriptor_means_are_asked():
+    """The C library's L3 may be the sum of all caches, where the descriptor has one."""
+    assert "memories.l3.capacity_bytes" not in c_library_facts()
+    assert all(check.verdict == "same" for check in verify(host_chip(), c_library_facts()) if check.found is not None)

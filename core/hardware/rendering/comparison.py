@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -26,7 +27,11 @@ def print_comparison(chips: Sequence[Chip], console: Console) -> None:
     rows = table("", *(chip.target for chip in chips))
     for column in rows.columns[1:]:
         column.header_style = "bold cyan"
-    for label, row in _rows():
+    listed = _rows()
+    # What each column gets where all of them want more; a name that is wider breaks at its underscores.
+    width = (console.width - max(len(label) for label, _ in listed)) // max(1, len(chips)) - 2
+    listed.append(("features", lambda chip: ", ".join(_broken(name, width - 1) for name in chip.features)))
+    for label, row in listed:
         cells = [row(chip) for chip in chips]
         if any(str(cell) for cell in cells):
             rows.add_row(Text(label, style="bold" if label and not label.startswith(" ") else ""), *cells)
@@ -63,9 +68,18 @@ def _rows() -> list[tuple[str, Row]]:
         ("f16 ridge, FLOP/byte", _ridge),
         ("matrix operands", _operands),
         ("asynchronous copies", _copies),
-        ("features", lambda chip: ", ".join(chip.features)),
     ]
     return rows
+
+
+def _broken(name: str, width: int) -> str:
+    """A name over as many lines as it needs to stay within `width`, each but the last ending in an underscore."""
+    lines = [""]
+    for part in re.findall(r"[^_]*_|[^_]+$", name):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
 
 
 def _units(chip: Chip) -> Text:

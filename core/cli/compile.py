@@ -166,6 +166,8 @@ def _show(compiled: Kernel, seconds: float, written: Path | None, timing: dict[s
             figures.append(f"{value_of} {unit}")
     nothing = "no on-chip memory" if known.memory_bytes else "unknown"
     table.add_row(label, ", ".join(figures) or nothing)
+    if known.arithmetic_intensity is not None:
+        table.add_row("intensity", f"{known.arithmetic_intensity:.3g} FLOP per byte of global memory")
     table.add_row("compiled in", f"{seconds * 1e3:.0f} ms{_cached(provenance)}")
     if provenance.toolchain:
         table.add_row("toolchain", escape(provenance.toolchain))

@@ -65,8 +65,11 @@ def lower(
     threads = max(f.threads[0] * f.threads[1] * f.threads[2] for f in modules.functions)
     shared = [f.dynamic_shared_bytes for f in modules.functions]
     dynamic = None if any(s is None for s in shared) else max(s for s in shared if s is not None)
-    memory = {} if dynamic is None else {"shared": dynamic}
     predicted = program.footprint().resources(chip)
+    # Registers as the kernel declares its fragments; shared memory as lowering laid it out.
+    memory = {space: size for space, size in predicted.memory_bytes.items() if space != "shared"}
+    if dynamic is not None:
+        memory["shared"] = dynamic
     return LoweredKernel(
         target=chip.target,
         route="tilelang-native",

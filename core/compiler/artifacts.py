@@ -79,6 +79,14 @@ class Resources:
     bytes_read: float | None = None
     bytes_written: float | None = None
 
+    @property
+    def arithmetic_intensity(self) -> float | None:
+        """Floating-point operations per byte of global memory traffic; None when unknown or nothing is moved."""
+        if self.flops is None or self.bytes_read is None or self.bytes_written is None:
+            return None
+        moved = self.bytes_read + self.bytes_written
+        return self.flops / moved if moved else None
+
 
 @dataclass(frozen=True, slots=True)
 class LoweredKernel:

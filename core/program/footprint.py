@@ -75,10 +75,10 @@ class Footprint:
     @property
     def arithmetic_intensity(self) -> float | None:
         """Operations per byte of global memory traffic; None when unknown or nothing is moved."""
-        if self.flops is None or self.bytes_read is None or self.bytes_written is None:
-            return None
-        moved = self.bytes_read + self.bytes_written
-        return self.flops / moved if moved else None
+        from core.compiler.artifacts import Resources
+
+        figures = Resources(flops=self.flops, bytes_read=self.bytes_read, bytes_written=self.bytes_written)
+        return figures.arithmetic_intensity
 
     def resources(self, chip: Chip) -> Resources:
         """The figures as `Resources`, with each scope's peak bytes under the chip's memory that serves it.

@@ -186,3 +186,10 @@ def test_a_memory_the_kernel_does_not_use_has_no_figure(file, tmp_path, capsys):
     words = ["compile", f"{file}:negate", "--target", "cpu", "--param", "N=100", "--emit", "source"]
     assert run([*words, "-o", str(tmp_path / "x.cpp")]) == 0
     assert " 0 B" not in capsys.readouterr().out
+
+
+def test_the_table_says_how_many_operations_each_byte_is_for(file, tmp_path, capsys):
+    words = ["compile", f"{file}:negate", "--target", "cuda:h200", "--param", "N=128", "--emit", "source"]
+    assert run([*words, "-o", str(tmp_path / "x.cu")]) == 0
+    # One negation for each element of four bytes that is read and written.
+    assert "0.125 FLOP per byte" in capsys.readouterr().out

@@ -1,5 +1,6 @@
 """CUDA without a device: source for any chip on any machine, and what it must contain."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -231,3 +232,14 @@ def test_an_option_nobody_knows_is_refused_not_ignored() -> None:
         core.compile(softmax, 64, 256, target="cuda:h200", build=False, options={"tf23": True})
     assert "did you mean 'tf32'?" in caught.value.hint
     assert core.compile(softmax, 64, 256, target="cuda:h200", build=False, options={"tf32": True})
+
+
+def test_fragments_count_beside_the_shared_memory_that_lowering_lays_out() -> None:
+    kernel = core.compile(gemm, 256, 256, 256, "float16", 128, 128, 32, 128, target="cuda:h200", build=False)
+    figures = kernel.resources.predicted
+    assert figures.memory_bytes["registers"] == 128 * 128 * 4
+    assert figures.memory_bytes["shared"] == figures.dynamic_shared_bytes
+    moved = figures.bytes_read + figures.bytes_written
+    assert figures.arithmetic_intensity == figures.flops / moved
+    assert replace(figures, flops=None).arithmetic_intensity is None
+    assert replace(figures, bytes_read=0.0, bytes_written=0.0).arithmetic_intensity is None

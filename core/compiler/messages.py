@@ -178,6 +178,22 @@ _UNEVEN_ROWS = re.compile(
     r"no available layout found|XOR-butterfly AllReduce|Inconsistent layouts between src and dst in ReduceOp"
     r"|do not traverse full iter|not injective"
 )
+#: How TVM says that a shape or an extent is no integer.
+_NUMBER_FAULT = re.compile(
+    r"cannot make const for type handle|a\.dtype\(\)\.is_int\(\)|domain of an IterVar must be an integer"
+    r"|require a scalar integer as the loop_var"
+)
+_DTYPES = (
+    *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int8", "int16", "int32", "int64"),
+    *("uint8", "uint16", "uint32", "uint64", "bool"),
+)
+#: Other languages' names of them.
+_DTYPE_NAMES = {
+    **{"half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16"},
+    **{"float": "float32", "single": "float32", "fp32": "float32", "f32": "float32"},
+    **{"double": "float64", "fp64": "float64", "f64": "float64", "fp8": "float8_e4m3fn", "float8": "float8_e4m3fn"},
+    **{"int": "int32", "i8": "int8", "i32": "int32", "long": "int64", "i64": "int64", "short": "int16"},
+}
 #: Where TileLang's diagnostics quote the source: ` --> file.py:12:1`.
 _QUOTED = re.compile(r"-->\s*(?P<file>[^\n:]+):(?P<line>\d+)(?::\d+)?")
 #: A tile size as TileLang's GEMM checks spell it.
@@ -223,6 +239,12 @@ def translate(
             return UnsupportedOp(f"{stage}: {rows.message} ({reason})", hint=rows.hint, location=place, details=details)
     if rule is not None:
         return rule.error(f"{stage}: {reason}", hint=rule.hint, location=where, details=details)
+    number = _NUMBER_FAULT.search(text)
+    arguments = _no_integers(error, where) if number else []
+    if number and (arguments or "IterVar" in text):
+        given = f"{' and '.join(arguments)}: " if arguments else ""
+        hint = f"{given}shapes and extents are ints; give 512, not 512.0 or '512'"
+        return KernelError(f"{stage}: {reason}", hint=hint, location=where, details=details)
     hint = _spelling(error) or "set TILEHAL_TRACEBACK=1 (or read __cause__) for the compiler's own message"
     if fallback is KernelError and isinstance(error, TypeError):
         hint = "check the arguments given to the kernel factory"
@@ -231,12 +253,39 @@ def translate(
 
 def _spelling(error: BaseException) -> str:
     """What a wrong name may have meant; empty when the error is about no name."""
+    dtype = re.search(r"unknown dtype `([^`]+)`", str(error))
+    if dtype:
+        meant = _DTYPE_NAMES.get(dtype[1].lower())
+        near = [meant] if meant else difflib.get_close_matches(dtype[1].lower(), _DTYPES, 2, 0.7)
+        return f"did you mean {' or '.join(near)}?" if near else f"the types are {', '.join(_DTYPES)}"
     if isinstance(error, NameError):
         return f"define {error.name} before the kernel, or pass it to the kernel's factory"
     if not isinstance(error, AttributeError) or error.name is None:
         return ""
     near = difflib.get_close_matches(error.name, dir(error.obj), 3)
     return f"did you mean {' or '.join(near)}?" if near else f"check the spelling of {error.name}"
+
+
+def _no_integers(error: BaseException, where: Location | None) -> list[str]:
+    """Arguments of the user's functions that are no number or no whole one where a shape may want an int: `M=512.0`."""
+    found: dict[str, object] = {}
+    traceback = error.__traceback__
+    while traceback is not None:
+        frame, traceback = traceback.tb_frame, traceback.tb_next
+        code = frame.f_code
+        if where is None or code.co_filename != where.file:
+            continue
+        for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
+            value = frame.f_locals.get(name)
+            if isinstance(value, float) or (isinstance(value, str) and value not in (*_DTYPES, *_DTYPE_NAMES)):
+                found[f"{name}={value!r}"] = value
+    texts = [one for one, value in found.items() if isinstance(value, str)]
+    if "handle" in str(error):  # what TVM makes of text
+        return texts
+    # A scale among the arguments is not taken for a size: TVM quotes the number, or it is a whole one.
+    quoted = re.search(r"T\.float\d+\(([-\d.e+]+)\)", str(error))
+    exact = [one for one, value in found.items() if quoted and value == float(quoted[1])]
+    return exact or [one for one, value in found.items() if isinstance(value, float) and value.is_integer()]
 
 
 def _quoted(text: str) -> Location | None:

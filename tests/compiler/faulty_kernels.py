@@ -468,3 +468,18 @@ def part_of_a_fragment():
             T.copy(c, C)
 
     return main
+
+
+def sized(M: int = 64, N: int = 64, dtype: str = "float32", scale: float = 0.5):
+    """Sound with these arguments; faulty with some others."""
+
+    @T.prim_func
+    def main(A: T.Tensor((M, N), dtype), B: T.Tensor((M, N), dtype)):
+        with T.Kernel(T.ceildiv(M, 4), threads=128) as bx:
+            a = T.alloc_fragment((4, N), dtype)
+            T.copy(A[bx * 4, 0], a)
+            for i, j in T.Parallel(4, N):
+                a[i, j] = a[i, j] * scale
+            T.copy(a, B[bx * 4, 0])
+
+    return main

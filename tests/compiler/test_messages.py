@@ -158,3 +158,19 @@ def test_a_text_that_cannot_be_placed_is_about_the_kernel():
 )
 def test_the_reason_is_the_sentence_without_the_dump(text, reason):
     assert reason_of(ValueError(text)) == reason
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        ({"dtype": "half"}, "did you mean float16?"),
+        ({"dtype": "flaot32"}, "did you mean float32"),
+        ({"M": "abc"}, "M='abc': shapes and extents are ints"),
+        ({"M": 512.0}, "M=512.0: shapes and extents are ints"),
+        ({"N": 64.0}, "N=64.0: shapes and extents are ints"),
+    ],
+)
+def test_an_argument_of_the_wrong_kind_is_named(arguments, hint):
+    with pytest.raises(KernelError) as caught:
+        core.compile(faulty_kernels.sized, target="cuda:h200", build=False, **arguments)
+    assert hint in caught.value.hint

@@ -41,7 +41,8 @@ def test_no_compiler_says_where_it_was_looked_for_and_what_to_install(
     with pytest.raises(ToolchainNotFound) as caught:
         build(host_chip(), lowered(), BuildRequest(tmp_path, CompileOptions()))
     assert "$CXX (not set)" in caught.value.message
-    assert str(tmp_path) in caught.value.message
+    assert "PATH (1 folder)" in caught.value.message
+    assert caught.value.details["path"] == str(tmp_path)
     assert "ziglang" in caught.value.message
     assert "pip install ziglang" in caught.value.hint
     (finding,) = diagnose()

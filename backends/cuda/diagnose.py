@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from importlib.util import find_spec
+from pathlib import Path
 
 from backends.cuda.detect import tilehal_detect
 from backends.cuda.toolchain import nvcc_toolchain
@@ -38,6 +40,18 @@ def diagnose(chip: Chip) -> list[Finding]:
                 ("run",),
             )
         )
-    elif find_spec("torch") is None:
-        findings.append(Finding("cuda-no-torch", "warning", "torch is not installed", "pip install torch", ("run",)))
+    elif (missing := _torch_fault()) is not None:
+        findings.append(Finding("cuda-no-torch", "warning", missing, "install a CUDA build of torch", ("run",)))
     return findings
+
+
+def _torch_fault() -> str | None:
+    """Why torch cannot address a CUDA device, without importing it; None when it can."""
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
+        return "torch is not installed"
+    version = Path(spec.origin).parent / "version.py"
+    text = version.read_text() if version.is_file() else ""
+    if re.search(r"^cuda\b[^=\n]*=\s*None\s*$", text, re.MULTILINE):
+        return "the torch that is installed was built without CUDA"
+    return None

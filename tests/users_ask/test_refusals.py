@@ -14,7 +14,6 @@ from tests.users_ask.refusing import refused
 @pytest.fixture(autouse=True)
 def no_compiler_runs(monkeypatch):
     """No backend is asked to lower or build anything."""
-
     genuine = Backend.call
 
     def guarded(self, hook, *args, **kwargs):

@@ -11,6 +11,12 @@ from core.compiler import CompileOptions, LoweredKernel
 from core.hardware import Chip
 from core.program import Program
 
+#: Parameters of a kernel that mean nothing on these chips, for `kernel.config`.
+_EFFECTIVE = {
+    "threads": [None, "an AI core runs a whole tile; its compiler assigns the work to cube and vector cores"],
+    "stages": [None, "Huawei's compiler pipelines by itself: see the option multi_buffer"],
+}
+
 
 def lower(chip: Chip, program: Program, options: CompileOptions) -> LoweredKernel:
     """Tile MLIR for `chip`; AscendC for a kernel written in TileLang's own Ascend dialect.
@@ -40,6 +46,6 @@ def lower(chip: Chip, program: Program, options: CompileOptions) -> LoweredKerne
             memory[space] = max(memory.get(space, 0), size)
     return replace(
         lowered,
-        metadata={**lowered.metadata, "launches": records},
+        metadata={**lowered.metadata, "launches": records, "effective": _EFFECTIVE},
         resources=replace(lowered.resources, memory_bytes={k: v for k, v in memory.items() if v}),
     )

@@ -226,3 +226,12 @@ def test_every_chip_is_what_the_compiler_says_it_is(chip: Chip) -> None:
     facts = target_spec(chip)
     assert len(facts) >= 8
     assert [check for check in verify(chip, facts) if check.verdict == "differs"] == []
+
+
+def test_threads_and_stages_are_said_not_to_apply() -> None:
+    from demo.kernels import matmul
+
+    kernel = matmul.compile(256, 256, 256, target="ascend:910b3", build=False)
+    assert not kernel.config["threads"].applies
+    assert "pipelines by itself" in kernel.config["num_stages"].note
+    assert kernel.resources.predicted.flops == 2 * 256**3

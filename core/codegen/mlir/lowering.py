@@ -69,6 +69,8 @@ def lower(
         signature=program.signature,
         grid=tuple(grids),
         block=tuple((1, 1, 1) for _ in modules),
+        # What a tile occupies on the chip, and how many threads run it, is for the vendor to say.
+        resources=replace(program.footprint().resources(chip), memory_bytes={}, threads=None),
         rewrites=tuple(dict.fromkeys(line for module in modules for line in module.facts.rewrites)),
         metadata={
             "launches": [_launch_record(module, grid) for module, grid in zip(modules, grids, strict=True)],

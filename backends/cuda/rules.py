@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from core.hardware import Chip
-from core.tiling import KernelShape, TileRule
+from core.tiling import KernelShape, TileRule, whole_waves
 
 
 def tile_rules(chip: Chip, kernel: KernelShape) -> list[TileRule]:
     """Preferences by operator, and the constraints every launch on the chip obeys."""
-    rules = [TileRule("cuda.launch", "threads come in whole warps, within the block limit", forbid=_launch(chip))]
+    rules = [TileRule("cuda.launch", "threads come in whole warps, within the block limit", forbid=whole_waves(chip))]
     if kernel.operator in ("gemm", "attention"):
         rules.append(
             TileRule(
@@ -73,20 +73,3 @@ def _odd_warpgroup_tile(kernel: KernelShape, tiles: Mapping[str, int]) -> str | 
         # tile-ai/tilelang#2593: such tiles give silently wrong results with warpgroup instructions.
         return f"N tile {n} is 8 modulo 16"
     return None
-
-
-def _launch(chip: Chip) -> Callable[[KernelShape, Mapping[str, int]], str | None]:
-    limit = chip.limits.threads_per_block
-    wave = chip.main_unit.lanes_per_wave
-
-    def forbid(kernel: KernelShape, tiles: Mapping[str, int]) -> str | None:
-        threads = tiles.get("threads")
-        if threads is None:
-            return None
-        if wave and threads % wave:
-            return f"{threads} threads are not whole waves of {wave}"
-        if limit and threads > limit:
-            return f"{threads} threads, the chip allows {limit} a block"
-        return None
-
-    return forbid

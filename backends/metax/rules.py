@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from core.hardware import Chip
-from core.tiling import KernelShape, TileRule
+from core.tiling import KernelShape, TileRule, whole_waves
 
 _BYTES = {"float64": 8, "float32": 4, "int32": 4, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}
 #: Of a thread's registers, what a matrix tile leaves for addresses and operands.
@@ -29,7 +29,7 @@ _BLOCKS = (
 def tile_rules(chip: Chip, kernel: KernelShape) -> list[TileRule]:
     """Preferences by operator, and the constraints every launch on the chip obeys."""
     rules = [
-        TileRule("metax.launch", "threads come in whole waves of 64, within the block limit", forbid=_launch(chip)),
+        TileRule("metax.launch", "threads come in whole waves of 64, within the block limit", forbid=whole_waves(chip)),
     ]
     if kernel.operator in ("gemm", "attention"):
         rules.append(
@@ -120,23 +120,6 @@ def _matrix(chip: Chip) -> Callable[[KernelShape, Mapping[str, int]], str | None
             waves = threads // lanes
             if waves and (m // 16) * (n // 16) % waves:
                 return f"a {m}x{n} tile has {(m // 16) * (n // 16)} instruction tiles, {waves} waves cannot share them"
-        return None
-
-    return forbid
-
-
-def _launch(chip: Chip) -> Callable[[KernelShape, Mapping[str, int]], str | None]:
-    limit = chip.limits.threads_per_block
-    wave = chip.main_unit.lanes_per_wave
-
-    def forbid(kernel: KernelShape, tiles: Mapping[str, int]) -> str | None:
-        threads = tiles.get("threads")
-        if threads is None:
-            return None
-        if wave and threads % wave:
-            return f"{threads} threads are not whole waves of {wave}"
-        if limit and threads > limit:
-            return f"{threads} threads, the chip allows {limit} a block"
         return None
 
     return forbid

@@ -159,6 +159,18 @@ def test_narrow_integers_wrap() -> None:
     assert any("wraps" in line for line in kernel.provenance.rewrites)
 
 
+def test_a_widened_uint32_keeps_all_its_bits() -> None:
+    @T.prim_func
+    def main(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "int64")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                B[i] = T.cast(T.cast(A[i], "uint32") - T.cast(50, "uint32"), "int64")
+
+    text = source(main, target="cuda:h200")
+    assert "(int64_t)4294967295)" in text  # all 32 bits; TVM's narrowing alone would sign-extend them
+    assert "(int64_t)((int)" not in text.split("B[", 1)[1]
+
+
 @needs_nvcc
 def test_the_cubin_builds_and_reports_what_it_uses() -> None:
     kernel = core.compile(gemm, 1024, 1024, 1024, target="cuda:h200", build=True)

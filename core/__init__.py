@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from core.hardware import Chip
     from core.runtime.kernel import Kernel
     from core.target import chip, targets
-    from core.tiling import kernel, stages, threads, tile
+    from core.tiling import buffers, choice, kernel, split, stages, swizzle, threads, tile, unroll, warp_policy
 
 __version__ = "0.1.0"
 
@@ -42,14 +42,20 @@ __version__ = "0.1.0"
 _LAZY = {
     "Chip": "core.hardware",
     "Kernel": "core.runtime.kernel",
+    "buffers": "core.tiling",
     "chip": "core.target",
+    "choice": "core.tiling",
     "compile": "core.compiler.driver",
     "install_tilelang_targets": "core._tilelang.targets",
     "kernel": "core.tiling",
+    "split": "core.tiling",
     "stages": "core.tiling",
+    "swizzle": "core.tiling",
     "targets": "core.target",
     "threads": "core.tiling",
     "tile": "core.tiling",
+    "unroll": "core.tiling",
+    "warp_policy": "core.tiling",
 }
 
 __all__ = [
@@ -70,14 +76,20 @@ __all__ = [
     "TileHALError",
     "ToolchainNotFound",
     "UnsupportedOp",
+    "buffers",
     "chip",
+    "choice",
     "compile",
     "install_tilelang_targets",
     "kernel",
+    "split",
     "stages",
+    "swizzle",
     "targets",
     "threads",
     "tile",
+    "unroll",
+    "warp_policy",
 ]
 
 

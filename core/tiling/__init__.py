@@ -2,7 +2,20 @@
 
 from core.tiling.constraints import whole_waves
 from core.tiling.factory import KernelFactory, kernel
-from core.tiling.parameters import TileParameter, stages, threads, tile
+from core.tiling.parameters import (
+    TileParameter,
+    Value,
+    buffers,
+    choice,
+    split,
+    stages,
+    swizzle,
+    threads,
+    tile,
+    unroll,
+    warp_policy,
+)
+from core.tiling.prediction import Prediction
 from core.tiling.rules import Candidate, CandidateSource, KernelShape, Rejection, TileRule, Tiles
 
 __all__ = [
@@ -10,13 +23,21 @@ __all__ = [
     "CandidateSource",
     "KernelFactory",
     "KernelShape",
+    "Prediction",
     "Rejection",
     "TileParameter",
     "TileRule",
     "Tiles",
+    "Value",
+    "buffers",
+    "choice",
     "kernel",
+    "split",
     "stages",
+    "swizzle",
     "threads",
     "tile",
+    "unroll",
+    "warp_policy",
     "whole_waves",
 ]

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from core.errors import KernelError
 
-Role = Literal["tile", "stages", "threads"]
+Role = Literal["tile", "split", "stages", "threads", "unroll", "swizzle", "warp_policy", "buffers", "choice"]
+Value = int | str
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,10 +16,20 @@ class TileParameter:
     """One tile parameter of a factory.
 
     Attributes:
-        role: `tile` (a block extent along `dimension`), `stages` (pipeline depth), `threads` (per block).
-        dimension: name of the factory argument it tiles, for role `tile`.
+        role: what the number means:
+            `tile` a block's extent along `dimension`, elements;
+            `split` blocks that share `dimension` between them (split-K);
+            `stages` depth of the software pipeline;
+            `threads` threads per block;
+            `unroll` factor of an unrolled loop;
+            `swizzle` panel of the launch order, in blocks (`T.use_swizzle`), 0 for row-major;
+            `warp_policy` how warps share a matrix product (`T.GemmWarpPolicy`: 0 square, 1 rows, 2 columns);
+            `buffers` copies of a tile that the kernel allocates itself (2 is double buffering);
+            `choice` one of `choices`, for variants of a kernel.
+        dimension: name of the factory argument it tiles or splits; of a `choice`, its name.
         multiple: the value must be a multiple of this.
         minimum, maximum: inclusive range; None means open.
+        choices: the only values allowed, the default first; None means any in range.
     """
 
     role: Role
@@ -26,14 +37,21 @@ class TileParameter:
     multiple: int = 1
     minimum: int | None = None
     maximum: int | None = None
+    choices: tuple[Value, ...] | None = None
 
     @property
     def key(self) -> str:
-        """The name rules use for it: the dimension, `stages` or `threads`."""
-        return self.dimension if self.role == "tile" and self.dimension else self.role
+        """The name rules use for it: the dimension it tiles, `split_<dimension>`, a choice's name, else its role."""
+        if self.role == "split":
+            return f"split_{self.dimension}"
+        return self.dimension if self.role in ("tile", "choice") and self.dimension else self.role
 
-    def refuse(self, value: int) -> str | None:
+    def refuse(self, value: Value) -> str | None:
         """Why `value` is not allowed, or None when it is."""
+        if self.choices is not None and value not in self.choices:
+            return f"{value!r} is not one of {', '.join(map(repr, self.choices))}"
+        if isinstance(value, str):
+            return None if self.choices is not None else f"{value!r} is not a number"
         if value % self.multiple:
             return f"{value} is not a multiple of {self.multiple}"
         if self.minimum is not None and value < self.minimum:
@@ -55,6 +73,11 @@ def tile(dimension: str, *, multiple: int = 1, minimum: int | None = None, maxim
     return TileParameter("tile", dimension, multiple, minimum if minimum is not None else multiple, maximum)
 
 
+def split(dimension: str, *, maximum: int | None = None) -> Any:
+    """Marks a parameter as the number of blocks that share the factory argument `dimension` (split-K); 1 is none."""
+    return TileParameter("split", dimension, 1, 1, maximum)
+
+
 def stages(*, minimum: int = 0, maximum: int | None = None) -> Any:
     """Marks a parameter as the number of software-pipeline stages given to `T.Pipelined`."""
     return TileParameter("stages", None, 1, minimum, maximum)
@@ -63,3 +86,33 @@ def stages(*, minimum: int = 0, maximum: int | None = None) -> Any:
 def threads(*, multiple: int = 1, maximum: int | None = None) -> Any:
     """Marks a parameter as the threads per block given to `T.Kernel`; the chip's wave size is always respected."""
     return TileParameter("threads", None, multiple, multiple, maximum)
+
+
+def unroll(*, maximum: int | None = None) -> Any:
+    """Marks a parameter as the factor by which a loop is unrolled (`T.unroll`, `T.serial` steps); 1 is not at all."""
+    return TileParameter("unroll", None, 1, 1, maximum)
+
+
+def swizzle(*, maximum: int | None = None) -> Any:
+    """Marks a parameter as the panel, in blocks, of the launch order given to `T.use_swizzle`; 0 is row-major."""
+    return TileParameter("swizzle", None, 1, 0, maximum)
+
+
+def warp_policy() -> Any:
+    """Marks a parameter as the `T.GemmWarpPolicy` of a matrix product: 0 square, 1 full rows, 2 full columns."""
+    return TileParameter("warp_policy", None, 1, 0, 2, (0, 1, 2))
+
+
+def buffers(*, maximum: int | None = 2) -> Any:
+    """Marks a parameter as the copies of a tile that the kernel allocates and rotates itself; 2 is double buffering."""
+    return TileParameter("buffers", None, 1, 1, maximum)
+
+
+def choice(name: str, *options: Value) -> Any:
+    """Marks a parameter as one of `options` (ints or strings): variants of a kernel that a chip's rules choose between.
+
+    The first option is what a chip without a rule for `name` gets.
+    """
+    if not options:
+        raise KernelError(f"core.choice({name!r}): there is nothing to choose from", hint="give at least one option")
+    return TileParameter("choice", name, 1, None, None, tuple(options))

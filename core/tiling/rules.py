@@ -10,10 +10,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from core.tiling.parameters import TileParameter
+from core.tiling.parameters import TileParameter, Value
 
-Tiles = Mapping[str, int]
+if TYPE_CHECKING:
+    from core.tiling.prediction import Prediction
+
+Tiles = Mapping[str, Value]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,25 +43,35 @@ class KernelShape:
 class TileRule:
     """A rule of a backend or an extension.
 
+    A *key* is a dimension's name, `split_<dimension>`, a choice's name, or a role (`stages`, `threads`, `swizzle`,
+    `warp_policy`, `unroll`, `buffers`). Keys the kernel does not have are ignored.
+
     Attributes:
         name: shown in `kernel.config` as what chose a value.
         reason: why, in one sentence, for whoever reads the rule.
-        prefer: configurations by *key* (a dimension's name, `stages`, `threads`), most wanted first. Keys the kernel
-            does not have are ignored; parameters a configuration leaves out take the generic default.
+        values: by key, the values worth considering on this chip. Candidates are the product over all keys; several
+            rules' values for one key are joined.
+        prefer: configurations (whole or partial) that are tried before anything the cost model ranks, most wanted
+            first: a measured table. Parameters a configuration leaves out are ranked by the cost model.
         forbid: returns why a configuration (by key) is not allowed on this chip, or None.
+        weigh: a factor on the cost model's predicted time (1.0 agrees with it), for what the model cannot see.
+        replaces: names of rules of lower priority that this one stands for.
     """
 
     name: str
     reason: str
+    values: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     prefer: tuple[Tiles, ...] = ()
     forbid: Callable[[KernelShape, Tiles], str | None] | None = None
+    weigh: Callable[[KernelShape, Tiles, Prediction], float] | None = None
+    replaces: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
     """Values for every tile parameter, and who chose each (`user`, `rule:<name>`, `default`)."""
 
-    tiles: Mapping[str, int]
+    tiles: Tiles
     chosen_by: Mapping[str, str]
 
 
@@ -65,15 +79,20 @@ class Candidate:
 class Rejection:
     """A candidate that was not used, and why."""
 
-    tiles: Mapping[str, int]
+    tiles: Tiles
     reason: str
 
 
 #: Generic preferences by key kind, most wanted first.
-_GENERIC: Mapping[str, tuple[int, ...]] = {
+_GENERIC: Mapping[str, tuple[Value, ...]] = {
     "tile": (64, 32, 16, 8, 4, 2, 1, 128),
+    "split": (1,),
     "stages": (2, 1, 0),
     "threads": (128, 64, 256),
+    "unroll": (1,),
+    "swizzle": (0,),
+    "warp_policy": (0,),
+    "buffers": (1,),
 }
 
 
@@ -104,12 +123,15 @@ class CandidateSource:
         for rule in self.rules:
             for tiles in rule.prefer:
                 yield f"rule:{rule.name}", tiles
-        keys = [(parameter.key, _GENERIC[parameter.role]) for parameter in self.shape.parameters.values()]
+        keys = [
+            (parameter.key, parameter.choices or _GENERIC[parameter.role])
+            for parameter in self.shape.parameters.values()
+        ]
         for values in itertools.islice(itertools.product(*(values for _, values in keys)), 512):
             yield "default", dict(zip((key for key, _ in keys), values, strict=True))
 
     def _complete(self, name: str, wanted: Tiles) -> Candidate:
-        tiles: dict[str, int] = {}
+        tiles: dict[str, Value] = {}
         chosen_by: dict[str, str] = {}
         for parameter_name, parameter in self.shape.parameters.items():
             if parameter_name in self.overrides:
@@ -118,13 +140,16 @@ class CandidateSource:
                 tiles[parameter_name] = self._clip(parameter, wanted[parameter.key])
                 chosen_by[parameter_name] = name
             else:
-                tiles[parameter_name] = self._clip(parameter, _GENERIC[parameter.role][0])
+                tiles[parameter_name] = self._clip(parameter, (parameter.choices or _GENERIC[parameter.role])[0])
                 chosen_by[parameter_name] = "default"
         return Candidate(tiles, chosen_by)
 
-    def _clip(self, parameter: TileParameter, value: int) -> int:
+    def _clip(self, parameter: TileParameter, value: Value) -> Value:
         """The value nearest to the wanted one that the parameter allows and the dimension needs."""
-        extent = self.shape.dimensions.get(parameter.dimension or "")
+        if parameter.choices is not None:
+            return value if value in parameter.choices else parameter.choices[0]
+        assert isinstance(value, int)
+        extent = self.shape.dimensions.get(parameter.dimension or "") if parameter.role == "tile" else None
         if extent is not None:
             value = min(value, _next_power_of_two(extent))
         if parameter.maximum is not None:

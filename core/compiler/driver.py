@@ -25,7 +25,7 @@ from core.errors import (
 from core.program.nodes import Gemm, Reduce, View
 from core.program.walk import statements
 from core.tiling.factory import KernelFactory
-from core.tiling.rules import CandidateSource, KernelShape, Rejection, TileRule
+from core.tiling.rules import CandidateSource, KernelShape, Rejection, TileRule, Tiles
 
 if TYPE_CHECKING:
     from core.hardware import Chip
@@ -261,7 +261,7 @@ def _no_tile(
     )
 
 
-def _listed(tiles: Mapping[str, int]) -> str:
+def _listed(tiles: Tiles) -> str:
     return ", ".join(f"{name}={value}" for name, value in tiles.items())
 
 
@@ -272,7 +272,7 @@ def _rules(backend: Backend, chip: Chip, shape: KernelShape) -> list[TileRule]:
 
 
 def _classified(
-    shape: KernelShape, factory: KernelFactory, arguments: Mapping[str, Any], overrides: Mapping[str, int]
+    shape: KernelShape, factory: KernelFactory, arguments: Mapping[str, Any], overrides: Tiles
 ) -> KernelShape:
     """The shape with operator class and dtypes, read off one trace with the first generic tiles that trace."""
     error: TileHALError | None = None
@@ -326,7 +326,7 @@ def _finish(
     traced: TracedKernel,
     chosen_by: Mapping[str, str],
     rejected: tuple[Rejection, ...],
-    tiles: Mapping[str, int] | None = None,
+    tiles: Tiles | None = None,
 ) -> Kernel:
     from core.compiler.build import Builder
     from core.compiler.cache import default

@@ -9,7 +9,7 @@ from core.compiler.artifacts import CompileOptions, LoweredKernel
 from core.program.nodes import For, LoopKind
 from core.program.walk import statements
 from core.runtime.report import ConfigEntry, KernelConfig
-from core.tiling import Rejection
+from core.tiling import Rejection, Tiles
 
 if TYPE_CHECKING:
     from core.program import Program
@@ -19,7 +19,7 @@ def kernel_config(
     program: Program,
     lowered: LoweredKernel,
     options: CompileOptions,
-    tiles: Mapping[str, int],
+    tiles: Tiles,
     chosen_by: Mapping[str, str],
     keys: Mapping[str, str],
     rejected: tuple[Rejection, ...],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from core.errors import Location, TileHALError
@@ -16,9 +16,10 @@ from core.program.nodes import Launch, OpaqueStmt, Stmt, View
 if TYPE_CHECKING:
     from core.hardware import Chip
     from core.program.program import Program
+    from core.tiling import Tiles
 
 
-def report(program: Program, chips: Iterable[Chip], *, tiles: Mapping[str, int] | None = None) -> Report:
+def report(program: Program, chips: Iterable[Chip], *, tiles: Tiles | None = None) -> Report:
     """What each chip makes of each line of a kernel. Nothing is lowered, no device is touched.
 
     What no target can make sense of (a region past its buffer, shapes that do not fit) is a refusal of every chip, not

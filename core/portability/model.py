@@ -194,7 +194,7 @@ class Report:
     kernel: str
     location: Location | None
     chips: tuple[ChipReport, ...]
-    tiles: Mapping[str, int]
+    tiles: Mapping[str, int | str]
 
     @property
     def status(self) -> Status:

@@ -10,6 +10,7 @@ from core._tilelang import trace
 from core.errors import TileHALError
 from core.program.capacity import violations
 from core.tiling.factory import KernelFactory
+from core.tiling.parameters import Value
 from core.tiling.rules import CandidateSource, KernelShape
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _MOST_CANDIDATES = 32
 
 def traced_program(
     kernel: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], chips: Sequence[Chip]
-) -> tuple[Program, dict[str, int]]:
+) -> tuple[Program, dict[str, Value]]:
     """The program behind whatever a user calls a kernel, and the tile parameters chosen for it (empty when none were).
 
     Of a `@core.kernel` factory's candidates, in the order of the generic rules, the first that every chip can hold,
@@ -40,7 +41,7 @@ def traced_program(
     given = {name: value for name, value in kwargs.items() if name in kernel.parameters}
     dimensions = {name: value for name, value in arguments.items() if isinstance(value, int)}
     shape = KernelShape(kernel.name, "elementwise", dimensions, (), kernel.parameters)
-    first: tuple[Program, dict[str, int]] | None = None
+    first: tuple[Program, dict[str, Value]] | None = None
     failure: TileHALError | None = None
     for candidate in islice(CandidateSource(shape, (), given), _MOST_CANDIDATES):
         try:

@@ -21,7 +21,7 @@ def whole_waves(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:
 
     def forbid(kernel: KernelShape, tiles: Tiles) -> str | None:
         threads = tiles.get("threads")
-        if threads is None:
+        if not isinstance(threads, int):
             return None
         if wave and threads % wave:
             return f"{threads} threads are not whole waves of {wave}"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from core.hardware import Chip
     from core.runtime.kernel import Kernel
     from core.target import Target
+    from core.tiling.rules import Tiles
 
 
 class KernelFactory:
@@ -97,7 +98,7 @@ class KernelFactory:
             )
         return values
 
-    def trace(self, arguments: Mapping[str, Any], tiles: Mapping[str, int]) -> TracedKernel:
+    def trace(self, arguments: Mapping[str, Any], tiles: Tiles) -> TracedKernel:
         """The PrimFunc for these arguments and tile values, with the declared outputs resolved to positions."""
         from core._tilelang import TracedKernel, trace
 

@@ -106,7 +106,7 @@ class CandidateSource:
     rejected: list[Rejection] = field(default_factory=list)
 
     def __iter__(self) -> Iterator[Candidate]:
-        seen: set[tuple[tuple[str, int], ...]] = set()
+        seen: set[tuple[tuple[str, Value], ...]] = set()
         for name, wanted in self._wanted():
             candidate = self._complete(name, wanted)
             identity = tuple(sorted(candidate.tiles.items()))

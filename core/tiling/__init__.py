@@ -1,6 +1,8 @@
 """Tile parameters, tile-size rules and the choice between them."""
 
+from core.tiling.candidates import candidates
 from core.tiling.constraints import whole_waves
+from core.tiling.engine import rank, rank_for
 from core.tiling.factory import KernelFactory, kernel
 from core.tiling.parameters import (
     TileParameter,
@@ -16,6 +18,7 @@ from core.tiling.parameters import (
     warp_policy,
 )
 from core.tiling.prediction import Prediction
+from core.tiling.ranking import Ranking, Verdict
 from core.tiling.rules import Candidate, CandidateSource, KernelShape, Rejection, TileRule, Tiles
 
 __all__ = [
@@ -24,14 +27,19 @@ __all__ = [
     "KernelFactory",
     "KernelShape",
     "Prediction",
+    "Ranking",
     "Rejection",
     "TileParameter",
     "TileRule",
     "Tiles",
     "Value",
+    "Verdict",
     "buffers",
+    "candidates",
     "choice",
     "kernel",
+    "rank",
+    "rank_for",
     "split",
     "stages",
     "swizzle",

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from core.hardware import Chip
     from core.runtime.kernel import Kernel
     from core.target import Target
+    from core.tiling.ranking import Ranking
     from core.tiling.rules import Tiles
 
 
@@ -133,6 +134,15 @@ class KernelFactory:
         from core.compiler.driver import compile as compile_kernel
 
         return compile_kernel(self, *args, target=target, **options)
+
+    def rank(self, *args: Any, target: str | Target | Chip = "auto", **kwargs: Any) -> Ranking:
+        """The ranking of this kernel's candidates for `target`, without compiling anything: what compiling would try.
+
+        Takes the arguments of :meth:`compile`; tile parameters among them are used as they are. See docs/tiling.md.
+        """
+        from core.tiling.engine import rank_for
+
+        return rank_for(self, args, kwargs, target)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The PrimFunc itself, when every tile parameter is given: an ordinary factory."""

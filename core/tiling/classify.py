@@ -1,0 +1,65 @@
+"""What a kernel computes, in one word, read off a trace: rules are given by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from core.errors import TileHALError
+from core.tiling.candidates import candidates
+from core.tiling.rules import KernelShape, Tiles
+
+if TYPE_CHECKING:
+    from core.program import Program
+    from core.program.nodes import View
+    from core.tiling.factory import KernelFactory
+
+#: Generic configurations tried before a kernel that traces with none of them is taken to be at fault.
+_ATTEMPTS = 8
+
+
+def shape_of(factory: KernelFactory, arguments: Mapping[str, Any]) -> KernelShape:
+    """What is known of a kernel without tracing it; operator and dtypes are not."""
+    dimensions = {
+        name: value for name, value in arguments.items() if isinstance(value, int) and not isinstance(value, bool)
+    }
+    return KernelShape(factory.name, "elementwise", dimensions, (), factory.parameters)
+
+
+def classified(shape: KernelShape, overrides: Tiles, trace: Callable[[Tiles], Program]) -> KernelShape:
+    """The shape with operator and dtypes, read off a trace with the first generic tiles that trace.
+
+    Raises:
+        TileHALError: none does; what the first one failed with.
+    """
+    failure: TileHALError | None = None
+    for candidate in candidates(shape, (), overrides)[0][:_ATTEMPTS]:
+        try:
+            view = trace(candidate.tiles).view
+        except TileHALError as error:
+            failure = failure or error
+            continue
+        return classified_by(shape, view)
+    if failure is not None:
+        raise failure
+    return shape
+
+
+def classified_by(shape: KernelShape, view: View) -> KernelShape:
+    """The shape with the operator and the dtypes of a traced program."""
+    dtypes = tuple(p.buffer.dtype for p in view.parameters if p.buffer is not None)
+    return replace(shape, operator=operator_of(view), dtypes=dtypes)
+
+
+def operator_of(view: View) -> str:
+    """`gemm`, `attention` (several products and a reduction), `reduction` or `elementwise`."""
+    from core.program.nodes import Gemm, Reduce
+    from core.program.walk import statements
+
+    nodes = list(statements(view))
+    products = sum(isinstance(node, Gemm) for node in nodes)
+    reduces = any(isinstance(node, Reduce) for node in nodes)
+    if products:
+        return "attention" if products > 1 and reduces else "gemm"
+    return "reduction" if reduces else "elementwise"

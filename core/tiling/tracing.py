@@ -1,0 +1,46 @@
+"""Traces of one factory with its arguments, each made once and counted: a trace is what ranking spends its time on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from core.tiling.rules import Tiles
+
+if TYPE_CHECKING:
+    from core._tilelang import TracedKernel
+    from core.program import Program
+    from core.tiling.factory import KernelFactory
+
+
+class Tracer:
+    """Calls `factory` with `arguments` and the tiles it is given; remembers what came out.
+
+    Attributes:
+        count: traces made, failed ones included.
+    """
+
+    def __init__(self, factory: KernelFactory, arguments: Mapping[str, Any]) -> None:
+        self.factory = factory
+        self.arguments = arguments
+        self.count = 0
+        self._made: dict[tuple[tuple[str, Any], ...], tuple[TracedKernel, Program]] = {}
+
+    def __call__(self, tiles: Tiles) -> Program:
+        """The program of a configuration, by parameter name.
+
+        Raises:
+            TileHALError: the kernel cannot be traced with it.
+        """
+        return self.traced(tiles)[1]
+
+    def traced(self, tiles: Tiles) -> tuple[TracedKernel, Program]:
+        """The same, with what the trace said of outputs and options."""
+        from core.program import Program
+
+        identity = tuple(sorted(tiles.items()))
+        if identity not in self._made:
+            self.count += 1
+            kernel = self.factory.trace(self.arguments, tiles)
+            self._made[identity] = (kernel, Program(kernel.prim_func, kernel.out_idx))
+        return self._made[identity]

@@ -1,0 +1,264 @@
+"""What one launch does, as numbers: the part of a kernel that the cost model needs, without its statements.
+
+A :class:`Profile` is read off the tile-level view (:func:`profile`). It has no chip in it. Its fields are either names
+(dtypes, scopes, kinds: the *structure*) or numbers, and every number depends on the tile parameters in a simple way;
+`core.tiling.family` uses that to have the profiles of hundreds of candidates from a handful of traces.
+
+Counts are per execution of the loop body an entry belongs to; `loop` is the index of that loop in
+`LaunchProfile.loops`, whose first entry is the block itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import TYPE_CHECKING
+
+from core.tiling.formula import Formula, names_in, value_of
+
+if TYPE_CHECKING:
+    from core.program.nodes import View
+    from core.program.program import Program
+
+#: Blocks at which loops that depend on the block's index are counted; their mean stands for the grid.
+SAMPLES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A loop of the block's body, or a condition (a loop that runs once or not at all).
+
+    Attributes:
+        parent: index of the enclosing loop; -1 for the block itself.
+        start, trips: first value of the loop variable and how often the body runs.
+        stages: what the author gave `T.Pipelined`; 0 where the loop is not pipelined.
+    """
+
+    parent: int
+    start: Formula
+    trips: Formula
+    stages: int
+
+
+@dataclass(frozen=True, slots=True)
+class GlobalAccess:
+    """A box of a tensor in global memory that a block reads or writes.
+
+    Attributes:
+        tensor: its name.
+        mode: `read`, `write` or `atomic`.
+        bits: of one element.
+        extents: elements along each dimension of the tensor, no further than the tensor goes.
+        shape: the tensor's dimensions; 0 where one is not known.
+        varies: names of the grid axes and loops (`axis0`, `loop1`) that the address depends on.
+        onchip: TileLang's scope on the other side: `shared`, `fragment`, ...
+        accumulator: the other side is the accumulator of a matrix product, whose layout it has.
+    """
+
+    tensor: str
+    mode: str
+    bits: int
+    extents: tuple[int, ...]
+    shape: tuple[int, ...]
+    varies: tuple[str, ...]
+    onchip: str
+    accumulator: bool
+    loop: int
+
+    @property
+    def elements(self) -> int:
+        return prod(self.extents)
+
+    @property
+    def bytes(self) -> float:
+        return prod(self.extents) * self.bits / 8
+
+    @property
+    def run_bytes(self) -> float:
+        """Bytes that lie one after the other: the last dimension, and those before it as far as each is whole."""
+        run = 1
+        for extent, size in zip(reversed(self.extents), reversed(self.shape), strict=True):
+            run *= extent
+            if extent != size:
+                break
+        return run * self.bits / 8
+
+
+@dataclass(frozen=True, slots=True)
+class SharedAccess:
+    """Bytes that threads move between shared memory and registers (matrix operands apart). `mode`: read or write."""
+
+    mode: str
+    bytes: float
+    loop: int
+
+
+@dataclass(frozen=True, slots=True)
+class MatrixProduct:
+    """A `T.gemm`: (m, k) times (k, n).
+
+    Attributes:
+        a_dtype, b_dtype, accumulator_dtype: of the tiles.
+        a_scope, b_scope: TileLang's scopes of the operands.
+        transpose_a, transpose_b: A is stored (k, m), B is stored (n, k).
+        policy: how warps share it: 0 square, 1 rows, 2 columns.
+    """
+
+    m: int
+    n: int
+    k: int
+    a_dtype: str
+    b_dtype: str
+    accumulator_dtype: str
+    a_scope: str
+    b_scope: str
+    transpose_a: bool
+    transpose_b: bool
+    policy: int
+    loop: int
+
+    @property
+    def operations(self) -> int:
+        return 2 * self.m * self.n * self.k
+
+
+@dataclass(frozen=True, slots=True)
+class VectorWork:
+    """Element operations. `kind`: `arithmetic`, `special` (exponentials, roots, ...), `divide`, `convert`."""
+
+    kind: str
+    dtype: str
+    elements: int
+    loop: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    """`rows` reductions over `length` elements each; `accumulator`: of a tile in a matrix product's layout."""
+
+    dtype: str
+    rows: int
+    length: int
+    accumulator: bool
+    loop: int
+
+
+@dataclass(frozen=True, slots=True)
+class OnChipBuffer:
+    """An allocation of the block.
+
+    Attributes:
+        scope: as `Chip.memories_for_scope` takes it.
+        bytes: of one version.
+        versions: copies kept at once, the stages of the pipelined loop that fills it.
+        first, last: positions in statement order between which its contents matter; -1 when it is never used.
+        operand: of a matrix product.
+    """
+
+    name: str
+    scope: str
+    bytes: int
+    versions: int
+    first: int
+    last: int
+    operand: bool
+
+    @property
+    def total_bytes(self) -> int:
+        return self.bytes * self.versions
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchProfile:
+    """One `T.Kernel`.
+
+    Attributes:
+        grid: blocks per axis, x first.
+        threads: threads per block the author asked for; None when the backend chooses.
+        order, panel: `row` or `column` and the panel in blocks of a swizzled launch order; `""` and 0 without.
+        cluster: blocks of a cluster.
+        loops: the block itself, then every loop and condition, outer before inner.
+    """
+
+    grid: tuple[int, ...]
+    threads: int | None
+    order: str
+    panel: int
+    cluster: int
+    loops: tuple[Loop, ...]
+    accesses: tuple[GlobalAccess, ...]
+    shared: tuple[SharedAccess, ...]
+    products: tuple[MatrixProduct, ...]
+    vector: tuple[VectorWork, ...]
+    reductions: tuple[Reduction, ...]
+    buffers: tuple[OnChipBuffer, ...]
+
+    @property
+    def blocks(self) -> int:
+        return prod(self.grid)
+
+    @property
+    def uneven(self) -> bool:
+        """Whether blocks differ in how much they do."""
+        return any(name.startswith("axis") for loop in self.loops for name in names_in(loop.trips))
+
+    def trips(self) -> tuple[tuple[float, ...], ...]:
+        """How often each loop's body runs in a block, in all.
+
+        One entry per block that stands for the grid, in launch order; a single one where all blocks are alike.
+        """
+        used = sorted({name for loop in self.loops for name in names_in(loop.trips) if name.startswith("axis")})
+        return tuple(self._trips_at(point) for point in _points(self.grid, used))
+
+    def _trips_at(self, names: dict[str, float]) -> tuple[float, ...]:
+        names = dict(names)
+        counts: list[float] = []
+        for index, loop in enumerate(self.loops):
+            own = max(0.0, value_of(loop.trips, names))
+            names[f"loop{index}"] = value_of(loop.start, names) + own // 2
+            counts.append(own * (counts[loop.parent] if loop.parent >= 0 else 1.0))
+        return tuple(counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A whole program.
+
+    Attributes:
+        launches: one entry per launch, in order.
+        unknown: what could not be read off the program, one sentence each; such counts stand at 1.
+    """
+
+    name: str
+    launches: tuple[LaunchProfile, ...]
+    unknown: tuple[str, ...] = ()
+
+
+def _points(grid: tuple[int, ...], used: list[str]) -> list[dict[str, float]]:
+    """Grid points that stand for all: along the axes in use evenly spaced ones, the last axis outermost."""
+    points: list[dict[str, float]] = [{}]
+    steps = max(1, round(SAMPLES ** (1 / max(1, len(used)))))
+    for axis in reversed(range(len(grid))):
+        name = f"axis{axis}"
+        size = grid[axis]
+        if name in used:
+            count = max(1, min(size, steps))
+            values = [float((2 * i + 1) * size // (2 * count)) for i in range(count)]
+        else:
+            values = [float(size // 2)]
+        points = [{**point, name: value} for point in points for value in values]
+    return points
+
+
+def profile(source: Program | View, symbols: Mapping[str, int] | None = None) -> Profile:
+    """The profile of a program.
+
+    Args:
+        source: the program, or its tile-level view.
+        symbols: values of symbolic dimensions and scalar parameters by name.
+    """
+    from core.program.nodes import View
+    from core.tiling.reading import read
+
+    return read(source if isinstance(source, View) else source.view, symbols or {})

@@ -1,0 +1,423 @@
+"""Reads a profile off the tile-level view: one walk over a launch's statements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+from core.program import walk
+from core.program.evaluate import evaluate
+from core.program.expressions import dtype_bits, is_float
+from core.program.lifetimes import buffer_uses
+from core.program.nodes import (
+    AtomicElement,
+    AtomicTile,
+    Binary,
+    Buffer,
+    Cast,
+    Choose,
+    Copy,
+    Expr,
+    Fill,
+    For,
+    Gemm,
+    If,
+    Im2Col,
+    Launch,
+    Let,
+    Load,
+    Math,
+    OpaqueStmt,
+    Parallel,
+    Reduce,
+    ReducerFinalize,
+    ReducerUpdate,
+    Region,
+    Scan,
+    Scope,
+    Stmt,
+    Store,
+    Transpose,
+    Var,
+    VarKind,
+    View,
+    While,
+)
+from core.program.nodes import BinaryOp as Op
+from core.tiling.formula import Formula, formula_of, names_in
+from core.tiling.profile import (
+    GlobalAccess,
+    LaunchProfile,
+    Loop,
+    MatrixProduct,
+    OnChipBuffer,
+    Profile,
+    Reduction,
+    SharedAccess,
+    VectorWork,
+)
+
+_SWIZZLE = re.compile(r"rasterization2D(Row|Column)\D+(\d+)")
+#: Functions that cost about as much as an addition; every other one is `special`.
+_CHEAP = frozenset({"abs", "floor", "ceil", "trunc", "round", "nearbyint", "fma", "clamp", "copysign"})
+_ON_CHIP = (Scope.SHARED, Scope.FRAGMENT, Scope.LOCAL, Scope.VAR, Scope.REDUCER)
+
+
+def read(view: View, symbols: Mapping[str, int]) -> Profile:
+    """See :func:`core.tiling.profile.profile`."""
+    environment: dict[Var | str, int] = {}
+    environment.update(symbols)
+    unknown: dict[str, None] = {}
+    launches = tuple(_Reader(launch, environment, unknown).read() for launch in view.launches)
+    return Profile(view.name, launches, tuple(unknown))
+
+
+@dataclass
+class _Reader:
+    """One launch. `names` gives the formula of every variable in scope, `parallel` the extents around a statement."""
+
+    launch: Launch
+    environment: dict[Var | str, int]
+    unknown: dict[str, None]
+    names: dict[Var | str, Formula] = field(default_factory=dict)
+    origins: dict[Var, frozenset[str]] = field(default_factory=dict)
+    loops: list[Loop] = field(default_factory=list)
+    accesses: list[GlobalAccess] = field(default_factory=list)
+    shared: list[SharedAccess] = field(default_factory=list)
+    products: list[MatrixProduct] = field(default_factory=list)
+    vector: list[VectorWork] = field(default_factory=list)
+    reductions: list[Reduction] = field(default_factory=list)
+
+    def read(self) -> LaunchProfile:
+        launch = self.launch
+        self.names.update(self.environment)
+        for axis, (var, _) in enumerate(launch.grid):
+            self.names[var] = f"axis{axis}"
+        gemms = [stmt for stmt in walk.statements(launch.body) if isinstance(stmt, Gemm)]
+        self.accumulators = {id(stmt.c.buffer.storage) for stmt in gemms}
+        # What is computed from an accumulator element by element has its layout too (a softmax's probabilities).
+        self.accumulators |= {id(stmt.a.buffer.storage) for stmt in gemms if stmt.a.buffer.scope is Scope.FRAGMENT}
+        self.operands = {id(region.buffer.storage) for stmt in gemms for region in (stmt.a, stmt.b, stmt.c)}
+        self.loops.append(Loop(-1, 0, 1, 0))
+        self._body(launch.body, 0, {})
+        order, panel = _swizzle(launch)
+        cluster = launch.annotations.get("cluster_dims")
+        return LaunchProfile(
+            grid=tuple(self._number(extent, "a grid axis") for _, extent in launch.grid),
+            threads=None if launch.threads is None else prod(launch.threads),
+            order=order,
+            panel=panel,
+            cluster=prod(cluster) if isinstance(cluster, tuple) else 1,
+            loops=tuple(self.loops),
+            accesses=tuple(self.accesses),
+            shared=tuple(self.shared),
+            products=tuple(self.products),
+            vector=tuple(self.vector),
+            reductions=tuple(self.reductions),
+            buffers=self._buffers(),
+        )
+
+    # -- Numbers -----------------------------------------------------------------------------------------------------
+
+    def _number(self, expr: Expr, what: str) -> int:
+        value = evaluate(expr, self.environment)
+        if value is None:
+            self.unknown[f"{what} depends on a value that was not given: taken as 1"] = None
+            return 1
+        return max(0, value)
+
+    def _formula(self, expr: Expr, what: str) -> Formula:
+        formula = formula_of(expr, self.names)
+        if formula is None:
+            self.unknown[f"{what} depends on data: taken as 1"] = None
+            return 1
+        return formula
+
+    def _varies(self, exprs: Iterable[Expr]) -> tuple[str, ...]:
+        """Names of the grid axes and loops that expressions depend on."""
+        found: set[str] = set()
+        for expr in exprs:
+            for inner in walk.subexpressions(expr):
+                if isinstance(inner, Var):
+                    found |= self.origins.get(inner, frozenset())
+                    found |= names_in(self.names.get(inner, 0))
+        return tuple(sorted(found))
+
+    def _buffers(self) -> tuple[OnChipBuffer, ...]:
+        found = []
+        for use in buffer_uses(self.launch, self.environment):
+            if use.buffer.scope is Scope.GLOBAL:
+                continue
+            if use.bytes is None:
+                self.unknown[f"the size of {use.buffer.name} depends on a value that was not given"] = None
+            found.append(
+                OnChipBuffer(
+                    name=use.buffer.name,
+                    scope=use.scope,
+                    bytes=use.bytes or 0,
+                    versions=use.versions,
+                    first=-1 if use.first is None else use.first,
+                    last=-1 if use.last is None else use.last,
+                    operand=id(use.buffer.storage) in self.operands,
+                )
+            )
+        return tuple(found)
+
+    # -- Statements --------------------------------------------------------------------------------------------------
+
+    def _body(self, body: tuple[Stmt, ...], loop: int, parallel: Mapping[Var, int]) -> None:
+        for stmt in body:
+            self._visit(stmt, loop, parallel)
+
+    def _visit(self, stmt: Stmt, loop: int, parallel: Mapping[Var, int]) -> None:
+        match stmt:
+            case For(var=var, start=start, extent=extent, body=body):
+                index = self._enter(
+                    loop, self._formula(start, "a loop's start"), self._formula(extent, "a loop"), stmt.num_stages
+                )
+                self.names[var] = f"loop{index}"
+                self._body(body, index, parallel)
+            case Parallel(vars=variables, extents=extents, body=body):
+                sizes = [self._number(extent, "a parallel loop") for extent in extents]
+                self._body(body, loop, {**parallel, **dict(zip(variables, sizes, strict=True))})
+            case While(body=body):
+                self.unknown["a while loop's trips depend on data: taken as 1"] = None
+                self._body(body, self._enter(loop, 0, 1, 0), parallel)
+            case If():
+                self._conditional(stmt, loop, parallel)
+            case Let(var=var, value=value):
+                formula = formula_of(value, self.names)
+                if formula is not None:
+                    self.names[var] = formula
+                else:
+                    self.origins[var] = frozenset(self._varies((value,)))
+                self._expression(value, loop, parallel)
+            case OpaqueStmt(operation=operation):
+                self.unknown[f"{operation} is opaque to the tile-level view: not counted"] = None
+            case _:
+                self._operator(stmt, loop, parallel)
+
+    def _enter(self, parent: int, start: Formula, trips: Formula, stages: int) -> int:
+        self.loops.append(Loop(parent, start, trips, stages))
+        return len(self.loops) - 1
+
+    def _conditional(self, stmt: If, loop: int, parallel: Mapping[Var, int]) -> None:
+        then, otherwise = stmt.then, stmt.otherwise
+        taken = formula_of(stmt.condition, self.names)
+        if taken is None:  # it depends on data or on the element: both sides are issued
+            self._body(then, loop, parallel)
+            self._body(otherwise, loop, parallel)
+            return
+        if then:
+            self._body(then, self._enter(loop, 0, ("ne", taken, 0), 0), parallel)
+        if otherwise:
+            self._body(otherwise, self._enter(loop, 0, ("eq", taken, 0), 0), parallel)
+
+    def _operator(self, stmt: Stmt, loop: int, parallel: Mapping[Var, int]) -> None:
+        match stmt:
+            case Copy(src=src, dst=dst):
+                self._copy(src, dst, loop)
+            case Transpose(src=src, dst=dst) | Im2Col(src=src, dst=dst):
+                self._copy(src, dst, loop)
+            case Scan(src=src, dst=dst):
+                self._copy(src, dst, loop)
+                self._reduction(src, stmt.dim, dst.buffer.dtype, loop)
+            case Fill(dst=dst):
+                self._touch(dst, "write", Scope.LOCAL, False, loop)
+                if dst.buffer.scope is not Scope.GLOBAL:
+                    self._add("arithmetic", dst.buffer.dtype, loop, prod(self._extents(dst)))
+            case Gemm():
+                self._product(stmt, loop)
+            case Reduce(src=src, dst=dst):
+                self._touch(src, "read", dst.buffer.scope, False, loop)
+                self._reduction(src, stmt.dim, dst.buffer.dtype, loop)
+            case AtomicTile(value=value, dst=dst):
+                self._touch(dst, "atomic", Scope.LOCAL, self._is_accumulator(value), loop)
+                if isinstance(value, Region):
+                    self._touch(value, "read", Scope.LOCAL, False, loop)
+            case AtomicElement(target=target, value=value):
+                self._element(target.buffer, target.indices, "atomic", loop, parallel)
+                self._expression(value, loop, parallel)
+            case Store(buffer=buffer, indices=indices, value=value):
+                self._element(buffer, indices, "write", loop, parallel)
+                self._expression(value, loop, parallel)
+            case ReducerUpdate(value=value):
+                self._add("arithmetic", value.dtype, loop, prod(parallel.values()))
+                self._expression(value, loop, parallel)
+            case ReducerFinalize(dst=dst):
+                rows = prod(self._extents(dst))
+                self.reductions.append(Reduction(dst.buffer.dtype, rows, 1, False, loop))
+
+    # -- Tiles -------------------------------------------------------------------------------------------------------
+
+    def _extents(self, region: Region) -> tuple[int, ...]:
+        """Extents of a region, no more in any dimension than the buffer has."""
+        found = []
+        for extent, size in zip(region.extents, region.buffer.shape, strict=True):
+            limit = evaluate(size, self.environment)
+            length = self._number(extent, "a tile's extent")
+            found.append(length if limit is None else min(length, limit))
+        return tuple(found)
+
+    def _is_accumulator(self, value: object) -> bool:
+        return isinstance(value, Region) and id(value.buffer.storage) in self.accumulators
+
+    def _copy(self, src: Region, dst: Region, loop: int) -> None:
+        self._touch(src, "read", dst.buffer.scope, self._is_accumulator(dst), loop)
+        self._touch(dst, "write", src.buffer.scope, self._is_accumulator(src), loop)
+        on_chip = src.buffer.scope is not Scope.GLOBAL and dst.buffer.scope is not Scope.GLOBAL
+        if src.buffer.dtype != dst.buffer.dtype:
+            self._add("convert", dst.buffer.dtype, loop, prod(self._extents(src)))
+        elif on_chip and Scope.SHARED not in (src.buffer.scope, dst.buffer.scope):
+            self._add("arithmetic", dst.buffer.dtype, loop, prod(self._extents(src)))
+
+    def _touch(self, region: Region, mode: str, other: Scope, accumulator: bool, loop: int) -> None:
+        """A tile of global memory, or of shared memory that threads read or write."""
+        buffer, extents = region.buffer, self._extents(region)
+        if buffer.scope is Scope.GLOBAL:
+            self._access(buffer, mode, extents, region.mins, other.value, accumulator, loop)
+        elif buffer.scope is Scope.SHARED and other is not Scope.GLOBAL:
+            size = prod(extents) * dtype_bits(buffer.dtype) / 8
+            self.shared.append(SharedAccess("read" if mode == "read" else "write", size, loop))
+
+    def _access(
+        self,
+        buffer: Buffer,
+        mode: str,
+        extents: tuple[int, ...],
+        address: Iterable[Expr],
+        onchip: str,
+        accumulator: bool,
+        loop: int,
+    ) -> None:
+        self.accesses.append(
+            GlobalAccess(
+                tensor=buffer.name,
+                mode=mode,
+                bits=dtype_bits(buffer.dtype),
+                extents=extents,
+                shape=tuple(evaluate(size, self.environment) or 0 for size in buffer.shape),
+                varies=self._varies(address),
+                onchip=onchip,
+                accumulator=accumulator,
+                loop=loop,
+            )
+        )
+
+    def _product(self, stmt: Gemm, loop: int) -> None:
+        self.products.append(
+            MatrixProduct(
+                m=stmt.m,
+                n=stmt.n,
+                k=stmt.k,
+                a_dtype=stmt.a.buffer.dtype,
+                b_dtype=stmt.b.buffer.dtype,
+                accumulator_dtype=stmt.c.buffer.dtype,
+                a_scope=stmt.a.buffer.scope.value,
+                b_scope=stmt.b.buffer.scope.value,
+                transpose_a=stmt.transpose_a,
+                transpose_b=stmt.transpose_b,
+                policy=stmt.policy,
+                loop=loop,
+            )
+        )
+        for region, mode in ((stmt.a, "read"), (stmt.b, "read"), (stmt.c, "write")):
+            if region.buffer.scope is Scope.GLOBAL:
+                self._touch(region, mode, Scope.LOCAL, False, loop)
+
+    def _reduction(self, src: Region, dim: int, dtype: str, loop: int) -> None:
+        extents = self._extents(src)
+        length = extents[dim]
+        rows = prod(extents[:dim]) * prod(extents[dim + 1 :] if dim != -1 else ())
+        self.reductions.append(Reduction(dtype, rows, length, id(src.buffer.storage) in self.accumulators, loop))
+        if src.buffer.scope is Scope.SHARED:
+            size = prod(extents) * dtype_bits(src.buffer.dtype) / 8
+            self.shared.append(SharedAccess("read", size, loop))
+
+    # -- Elements ----------------------------------------------------------------------------------------------------
+
+    def _add(self, kind: str, dtype: str, loop: int, elements: int) -> None:
+        self.vector.append(VectorWork(kind, dtype, elements, loop))
+
+    def _element(
+        self, buffer: Buffer, indices: tuple[Expr, ...], mode: str, loop: int, parallel: Mapping[Var, int]
+    ) -> None:
+        """One element per iteration of the surrounding parallel loops."""
+        if buffer.scope is Scope.SHARED:
+            used = _used(indices)
+            size = prod(extent for var, extent in parallel.items() if var in used)
+            kind = "read" if mode == "read" else "write"
+            self.shared.append(SharedAccess(kind, size * dtype_bits(buffer.dtype) / 8, loop))
+        if buffer.scope is not Scope.GLOBAL:
+            return
+        extents: list[int] = []
+        counted: set[Var] = set()
+        for index, dimension in zip(indices, buffer.shape, strict=True):
+            variables = (_used((index,)) & parallel.keys()) - counted
+            counted |= variables
+            extent = prod(parallel[var] for var in variables)
+            limit = evaluate(dimension, self.environment)
+            extents.append(extent if limit is None else min(extent, limit))
+        self._access(buffer, mode, tuple(extents), indices, "local", False, loop)
+
+    def _expression(self, root: Expr, loop: int, parallel: Mapping[Var, int]) -> None:
+        """Arithmetic of an expression.
+
+        A part that leaves out a parallel variable is computed once for all its values; a product that is added to
+        something is one operation.
+        """
+        seen: set[tuple[int, tuple[Expr, ...]]] = set()
+        fused: set[int] = set()
+        counts: dict[tuple[str, str, frozenset[Var]], int] = {}
+        for expr in walk.subexpressions(root):
+            if isinstance(expr, Load):
+                key = (id(expr.buffer), expr.indices)
+                if key not in seen and expr.buffer.scope in (Scope.GLOBAL, Scope.SHARED):
+                    seen.add(key)
+                    self._element(expr.buffer, expr.indices, "read", loop, parallel)
+                continue
+            kind = _kind(expr)
+            if kind is None or id(expr) in fused:
+                continue
+            if isinstance(expr, Binary) and expr.op in (Op.ADD, Op.SUB):
+                factors = [part for part in (expr.a, expr.b) if isinstance(part, Binary) and part.op is Op.MUL]
+                if factors:
+                    fused.add(id(max(factors, key=lambda part: len(_used((part,))))))
+            used = frozenset(_used((expr,)) & parallel.keys())
+            dtype = expr.a.dtype if isinstance(expr, Cast) and is_float(expr.a.dtype) else expr.dtype
+            counts[kind, dtype, used] = counts.get((kind, dtype, used), 0) + 1
+        # One entry for each set of loops: a sum over unlike tile sizes would not be a product of tile parameters.
+        for (kind, dtype, used), count in counts.items():
+            self._add(kind, dtype, loop, count * prod(parallel[var] for var in used))
+
+
+def _kind(expr: Expr) -> str | None:
+    """The class of work of one expression node; None for index arithmetic and what costs nothing."""
+    match expr:
+        case Math(function=function):
+            return "arithmetic" if function in _CHEAP else "special"
+        case Binary(op=Op.DIV, dtype=dtype) if is_float(dtype):
+            return "divide"
+        case Binary(dtype=dtype) if is_float(dtype):
+            return "arithmetic"
+        case Choose(dtype=dtype) if is_float(dtype):
+            return "arithmetic"
+        case Cast(a=a, dtype=dtype) if is_float(dtype) or is_float(a.dtype):
+            return "convert"
+    return None
+
+
+def _used(exprs: Iterable[Expr]) -> set[Var]:
+    return {
+        inner
+        for expr in exprs
+        for inner in walk.subexpressions(expr)
+        if isinstance(inner, Var) and inner.kind in (VarKind.PARALLEL, VarKind.LOOP)
+    }
+
+
+def _swizzle(launch: Launch) -> tuple[str, int]:
+    found = _SWIZZLE.search(str(launch.annotations.get("swizzle", "")))
+    return (found[1].lower(), int(found[2])) if found else ("", 0)

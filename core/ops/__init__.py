@@ -1,0 +1,28 @@
+"""The operator library: one portable TileLang source per operator, tile parameters chosen by the chip's rules.
+
+Each operator is a module of its name with a `@core.kernel` factory in it (`core.ops.gemm.gemm`). Modules are imported on
+first use, because they import tilelang.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_MODULES = (
+    "gemm",
+    "layernorm",
+    "rmsnorm",
+    "softmax",
+)
+
+
+def __getattr__(name: str) -> Any:
+    """The operator's module, imported on first use."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'core.ops' has no attribute {name!r}")
+    return importlib.import_module(f"core.ops.{name}")
+
+
+def __dir__() -> list[str]:
+    return sorted(_MODULES)

@@ -1,0 +1,124 @@
+"""Layer normalisation of the rows of a matrix."""
+
+from typing import Any
+
+from core._tilelang import import_tilelang
+from core.ops._rows import padded
+from core.tiling import kernel, threads, tile
+
+import_tilelang()
+
+import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
+
+
+@kernel(out=["Y"])
+def layernorm(
+    M: Any,
+    N: int,
+    *,
+    dtype: str = "float16",
+    eps: float = 1e-5,
+    block_M: int = tile("M"),
+    block_N: int = tile("N"),
+    threads: int = threads(),
+) -> Any:
+    """`Y = (X - mean) / sqrt(variance + eps) * weight + bias` over each row, computed in float32.
+
+    A block holds `block_M` rows. With `block_N` at least N it holds them whole, reads them once and stages them through
+    shared memory both ways; the variance is that of the differences to the mean. With less, it walks over them twice,
+    `block_N` columns at a time: the first pass joins the tiles' means and sums of squared differences (Chan, Golub and
+    LeVeque 1979), the second writes.
+
+    Args:
+        M: rows; may be symbolic (`T.dynamic`).
+        N: elements of a row, of `weight` and of `bias`.
+        dtype: of X, `weight`, `bias` and Y.
+        eps: added to the variance.
+    """
+    width = padded(N) if block_N >= N else block_N
+
+    @T.macro
+    def load(X, row, column, tile, x):
+        T.copy(X[row, column], tile)
+        T.copy(tile, x)
+
+    @T.macro
+    def write(Y, row, column, weight, bias, tile, x, mean, scale):
+        """The tile from its elements; `scale` is 1 / sqrt(variance + eps)."""
+        w = T.alloc_fragment((width,), dtype)
+        b = T.alloc_fragment((width,), dtype)
+        T.copy(weight[column], w)
+        T.copy(bias[column], b)
+        for i, j in T.Parallel(block_M, width):
+            x[i, j] = (x[i, j] - mean[i]) * scale[i] * w[j] + b[j]
+        T.copy(x, tile)
+        T.copy(tile, Y[row, column])
+
+    if block_N >= N:
+
+        @T.prim_func
+        def whole(
+            X: T.Tensor((M, N), dtype),
+            weight: T.Tensor((N,), dtype),
+            bias: T.Tensor((N,), dtype),
+            Y: T.Tensor((M, N), dtype),
+        ):
+            with T.Kernel(T.ceildiv(M, block_M), threads=threads) as bx:
+                tile = T.alloc_shared((block_M, width), dtype)
+                x = T.alloc_fragment((block_M, width), "float32")
+                square = T.alloc_fragment((block_M, width), "float32")
+                mean = T.alloc_fragment((block_M,), "float32")
+                scale = T.alloc_fragment((block_M,), "float32")
+                load(X, bx * block_M, 0, tile, x)
+                T.reduce_sum(x, mean, dim=1)
+                for i in T.Parallel(block_M):
+                    mean[i] = mean[i] / N
+                for i, j in T.Parallel(block_M, width):
+                    square[i, j] = T.if_then_else(j < N, (x[i, j] - mean[i]) * (x[i, j] - mean[i]), 0.0)
+                T.reduce_sum(square, scale, dim=1)
+                for i in T.Parallel(block_M):
+                    scale[i] = T.rsqrt(scale[i] / N + eps)
+                write(Y, bx * block_M, 0, weight, bias, tile, x, mean, scale)
+
+        return whole
+
+    @T.prim_func
+    def tiled(
+        X: T.Tensor((M, N), dtype),
+        weight: T.Tensor((N,), dtype),
+        bias: T.Tensor((N,), dtype),
+        Y: T.Tensor((M, N), dtype),
+    ):
+        with T.Kernel(T.ceildiv(M, block_M), threads=threads) as bx:
+            tile = T.alloc_shared((block_M, width), dtype)
+            x = T.alloc_fragment((block_M, width), "float32")
+            square = T.alloc_fragment((block_M, width), "float32")
+            mean = T.alloc_fragment((block_M,), "float32")
+            spread = T.alloc_fragment((block_M,), "float32")
+            tile_mean = T.alloc_fragment((block_M,), "float32")
+            tile_spread = T.alloc_fragment((block_M,), "float32")
+            T.clear(mean)
+            T.clear(spread)
+            for k in T.serial(T.ceildiv(N, width)):
+                load(X, bx * block_M, k * width, tile, x)
+                T.reduce_sum(x, tile_mean, dim=1)
+                count = T.cast(T.min(width, N - k * width), "float32")
+                for i in T.Parallel(block_M):
+                    tile_mean[i] = tile_mean[i] / count
+                for i, j in T.Parallel(block_M, width):
+                    square[i, j] = T.if_then_else(
+                        k * width + j < N, (x[i, j] - tile_mean[i]) * (x[i, j] - tile_mean[i]), 0.0
+                    )
+                T.reduce_sum(square, tile_spread, dim=1)
+                before = T.cast(k * width, "float32")
+                for i in T.Parallel(block_M):
+                    tile_mean[i] = tile_mean[i] - mean[i]
+                    mean[i] += tile_mean[i] * count / (before + count)
+                    spread[i] += tile_spread[i] + tile_mean[i] * tile_mean[i] * before * count / (before + count)
+            for i in T.Parallel(block_M):
+                spread[i] = T.rsqrt(spread[i] / N + eps)
+            for k in T.serial(T.ceildiv(N, width)):
+                load(X, bx * block_M, k * width, tile, x)
+                write(Y, bx * block_M, k * width, weight, bias, tile, x, mean, spread)
+
+    return tiled

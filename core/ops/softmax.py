@@ -1,0 +1,105 @@
+"""Softmax over the rows of a matrix."""
+
+from typing import Any
+
+from core._tilelang import import_tilelang
+from core.ops._rows import padded
+from core.tiling import kernel, threads, tile
+
+import_tilelang()
+
+import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
+
+#: Powers are taken to base 2: one multiplication, which the compiler joins with the subtraction.
+_LOG2_E = 1.4426950408889634
+
+
+@kernel(out=["Y"])
+def softmax(
+    M: Any,
+    N: int,
+    *,
+    dtype: str = "float16",
+    block_M: int = tile("M"),
+    block_N: int = tile("N"),
+    threads: int = threads(),
+) -> Any:
+    """Softmax of each row of X, computed in float32.
+
+    A block holds `block_M` rows. With `block_N` at least N it holds them whole, reads them once and stages them through
+    shared memory both ways. With less, it walks over them twice, `block_N` columns at a time: the first pass keeps the
+    largest element and the sum of the powers so far, the second writes.
+
+    Args:
+        M: rows; may be symbolic (`T.dynamic`).
+        N: elements of a row.
+        dtype: of X and Y.
+    """
+    lowest = -T.infinity("float32")
+    width = padded(N) if block_N >= N else block_N
+
+    @T.macro
+    def load(X, row, column, tile, x):
+        T.copy(X[row, column], tile)
+        for i, j in T.Parallel(block_M, width):
+            x[i, j] = T.if_then_else(column + j < N, T.cast(tile[i, j], "float32"), lowest)
+
+    if block_N >= N:
+
+        @T.prim_func
+        def whole(X: T.Tensor((M, N), dtype), Y: T.Tensor((M, N), dtype)):
+            with T.Kernel(T.ceildiv(M, block_M), threads=threads) as bx:
+                tile = T.alloc_shared((block_M, width), dtype)
+                x = T.alloc_fragment((block_M, width), "float32")
+                largest = T.alloc_fragment((block_M,), "float32")
+                total = T.alloc_fragment((block_M,), "float32")
+                load(X, bx * block_M, 0, tile, x)
+                T.reduce_max(x, largest, dim=1)
+                for i, j in T.Parallel(block_M, width):
+                    x[i, j] = T.exp2((x[i, j] - largest[i]) * _LOG2_E)
+                T.reduce_sum(x, total, dim=1)
+                for i in T.Parallel(block_M):
+                    total[i] = 1.0 / total[i]
+                for i, j in T.Parallel(block_M, width):
+                    x[i, j] = x[i, j] * total[i]
+                T.copy(x, tile)
+                T.copy(tile, Y[bx * block_M, 0])
+
+        return whole
+
+    @T.prim_func
+    def tiled(X: T.Tensor((M, N), dtype), Y: T.Tensor((M, N), dtype)):
+        with T.Kernel(T.ceildiv(M, block_M), threads=threads) as bx:
+            tile = T.alloc_shared((block_M, width), dtype)
+            x = T.alloc_fragment((block_M, width), "float32")
+            largest = T.alloc_fragment((block_M,), "float32")
+            shift = T.alloc_fragment((block_M,), "float32")
+            before = T.alloc_fragment((block_M,), "float32")
+            total = T.alloc_fragment((block_M,), "float32")
+            part = T.alloc_fragment((block_M,), "float32")
+            T.fill(largest, lowest)
+            T.clear(shift)
+            T.clear(total)
+            for k in T.serial(T.ceildiv(N, width)):
+                load(X, bx * block_M, k * width, tile, x)
+                T.copy(shift, before)
+                T.reduce_max(x, largest, dim=1, clear=False)
+                for i in T.Parallel(block_M):
+                    # A row may begin with whole tiles of minus infinity, which has no difference to itself.
+                    shift[i] = T.if_then_else(largest[i] == lowest, 0.0, largest[i])
+                for i, j in T.Parallel(block_M, width):
+                    x[i, j] = T.exp2((x[i, j] - shift[i]) * _LOG2_E)
+                T.reduce_sum(x, part, dim=1)
+                for i in T.Parallel(block_M):
+                    total[i] = T.if_then_else(total[i] == 0.0, 0.0, total[i] * T.exp2((before[i] - shift[i]) * _LOG2_E))
+                    total[i] += part[i]
+            for i in T.Parallel(block_M):
+                total[i] = 1.0 / total[i]
+            for k in T.serial(T.ceildiv(N, width)):
+                load(X, bx * block_M, k * width, tile, x)
+                for i, j in T.Parallel(block_M, width):
+                    x[i, j] = T.exp2((x[i, j] - shift[i]) * _LOG2_E) * total[i]
+                T.copy(x, tile)
+                T.copy(tile, Y[bx * block_M, k * width])
+
+    return tiled

@@ -1,0 +1,83 @@
+"""Timing on the host's clocks: the CPU backend's kernels, simulators, whatever has finished when it returns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+Call = Callable[[], Any]
+#: `wall` is what a user waits; `processor` adds up the time of all threads of the process, which other processes on the
+#: machine change far less.
+Clock = Literal["wall", "processor"]
+
+_CLOCKS: dict[Clock, Callable[[], int]] = {"wall": time.perf_counter_ns, "processor": time.process_time_ns}
+
+
+class HostContender:
+    """One function, ready to be sampled on a host clock.
+
+    Args:
+        calls: the function, or the same work on several sets of buffers, taken in turn.
+        warm_up_s: how long it is called before anything is timed; once at least.
+        sample_s: how long a sample should take; so many calls are timed together.
+        flush: called before each sample, outside the clock; then a sample is one call.
+    """
+
+    def __init__(
+        self, calls: Sequence[Call], *, clock: Clock, warm_up_s: float, sample_s: float, flush: Call | None
+    ) -> None:
+        self.method: str = clock
+        self.floor_s = 0.0
+        self._now = _CLOCKS[clock]
+        self._flush = flush
+        self._samples: list[float] = []
+        self._taken = 0
+        call_s = self._warm_up(calls, warm_up_s)
+        self.calls_per_sample = 1 if flush is not None else max(1, round(sample_s / call_s))
+        self._groups = grouped(calls, self.calls_per_sample)
+        self.calls_per_sample = len(self._groups[0])
+        self.estimate_s = call_s * self.calls_per_sample + (self._warm_up([flush], 0.0) if flush else 0.0)
+        self.detail = f"{clock} clock around {self.calls_per_sample} call{'s' * (self.calls_per_sample > 1)}"
+
+    def _warm_up(self, calls: Sequence[Call], seconds: float) -> float:
+        """Calls until the time is up; the shortest wall time of a call, the first left out if there was another."""
+        times: list[int] = []
+        started = time.perf_counter_ns()
+        while True:
+            before = time.perf_counter_ns()
+            calls[len(times) % len(calls)]()
+            now = time.perf_counter_ns()
+            times.append(now - before)
+            if now - started >= seconds * 1e9:
+                return max(min(times[1:] or times), 1) / 1e9
+
+    def prepare(self) -> None:
+        """Called once before the first sample."""
+
+    def take(self) -> None:
+        """Takes one sample."""
+        group = self._groups[self._taken % len(self._groups)]
+        self._taken += 1
+        if self._flush is not None:
+            self._flush()
+        now = self._now
+        started = now()
+        for call in group:
+            call()
+        self._samples.append((now() - started) / len(group) / 1e9)
+
+    def results(self) -> list[float]:
+        """Seconds per call of every sample, in the order they were taken."""
+        return self._samples
+
+
+def grouped(calls: Sequence[Call], size: int) -> list[list[Call]]:
+    """Groups of about `size` calls that go through a rotation in turn, every group of the same size.
+
+    With more calls in a group than the rotation has, a group is whole rotations.
+    """
+    if size >= len(calls):
+        return [list(calls) * round(size / len(calls))]
+    count = -(-len(calls) // size)
+    return [[calls[(start * size + step) % len(calls)] for step in range(size)] for start in range(count)]

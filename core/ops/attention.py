@@ -1,0 +1,121 @@
+"""Attention forward: softmax(Q Kᵀ · scale) V in one pass over tiles of keys, the scores never stored."""
+
+from typing import Any
+
+from core._tilelang import import_tilelang
+from core.tiling import kernel, stages, threads, tile
+
+import_tilelang()
+
+import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
+
+#: exp(x) = exp2(x · log2 e): every chip's exponential unit works in base 2.
+LOG2_E = 1.4426950408889634
+
+#: Matrix instructions take their reduction dimension in steps of this; a tile's width is rounded up to it.
+_STEP = 16
+
+
+@kernel(out=["O"])
+def attention(
+    batch: int,
+    heads: int,
+    kv_heads: int,
+    M: int,
+    N: int,
+    dim: int,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    dtype: str = "float16",
+    block_M: int = tile("M", multiple=16),
+    block_N: int = tile("N", multiple=16),
+    num_stages: int = stages(),
+    threads: int = threads(),
+) -> Any:
+    """`O[b, h, i] = Σ_j softmax_j(Q[b, h, i] · K[b, h // group, j] · scale) V[b, h // group, j]`, sums in float32.
+
+    Q and O are (batch, heads, M, dim), K and V (batch, kv_heads, N, dim), all packed: a head's rows follow one another,
+    so that a tile is one contiguous piece of memory, and torch's `scaled_dot_product_attention` has the same order.
+
+    A block keeps `block_M` queries of one head and walks over the keys in tiles of `block_N`, with a running maximum
+    and sum per query. Only tiles that the diagonal or the end of the keys cuts are masked. Causal blocks stop at the
+    diagonal and start with the longest, so that the last wave is made of short ones.
+
+    Args:
+        batch, heads, kv_heads: `group = heads // kv_heads` query heads share a key head.
+        M, N: queries and keys per sequence.
+        dim: elements of a head, any number.
+        causal: query i sees the keys up to i + N - M (the last query sees every key); needs N >= M.
+        scale: of the scores; None is 1 / sqrt(dim).
+        dtype: of the tensors, float16 or bfloat16; the weights are rounded to it before the second product.
+    """
+    base2 = (dim**-0.5 if scale is None else scale) * LOG2_E
+    group = heads // kv_heads
+    past = N - M
+    width = -(-dim // _STEP) * _STEP
+    rows = T.GemmWarpPolicy.FullRow
+    lowest = -T.infinity("float32")
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((batch, heads, M, dim), dtype),
+        K: T.Tensor((batch, kv_heads, N, dim), dtype),
+        V: T.Tensor((batch, kv_heads, N, dim), dtype),
+        O: T.Tensor((batch, heads, M, dim), dtype),  # noqa: E741  (the papers' letter)
+    ):
+        with T.Kernel(T.ceildiv(M, block_M), heads, batch, threads=threads) as (x, h, b):
+            q = T.alloc_shared((block_M, width), dtype)
+            k = T.alloc_shared((block_N, width), dtype)
+            v = T.alloc_shared((block_N, width), dtype)
+            scores = T.alloc_fragment((block_M, block_N), "float32")
+            weights = T.alloc_fragment((block_M, block_N), dtype)
+            output = T.alloc_fragment((block_M, width), "float32")
+            row_max = T.alloc_fragment((block_M,), "float32")
+            old_max = T.alloc_fragment((block_M,), "float32")
+            rescale = T.alloc_fragment((block_M,), "float32")
+            tile_sum = T.alloc_fragment((block_M,), "float32")
+            row_sum = T.alloc_fragment((block_M,), "float32")
+            first = (T.ceildiv(M, block_M) - 1 - x if causal else x) * block_M
+            tiles = T.ceildiv(N, block_N)
+            if causal:
+                tiles = T.min(tiles, T.ceildiv(first + block_M + past, block_N))
+
+            T.copy(Q[b, h, first : first + block_M, 0:width], q)
+            T.fill(output, 0)
+            T.fill(row_sum, 0)
+            T.fill(row_max, lowest)
+            for t in T.Pipelined(tiles, num_stages=num_stages):
+                T.copy(K[b, h // group, t * block_N : (t + 1) * block_N, 0:width], k)
+                T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=rows)
+                # Every query of a block sees the keys before the diagonal of its first one: no mask there.
+                if causal:
+                    if (t + 1) * block_N > first + past + 1:
+                        for i, j in T.Parallel(block_M, block_N):
+                            visible = t * block_N + j <= first + i + past
+                            scores[i, j] = T.if_then_else(visible, scores[i, j], lowest)
+                elif N % block_N != 0:
+                    if (t + 1) * block_N > N:  # noqa: SIM102  (the kernel's condition inside Python's)
+                        for i, j in T.Parallel(block_M, block_N):
+                            scores[i, j] = T.if_then_else(t * block_N + j < N, scores[i, j], lowest)
+                T.copy(row_max, old_max)
+                T.reduce_max(scores, row_max, dim=1, clear=False)
+                for i in T.Parallel(block_M):
+                    rescale[i] = T.exp2(old_max[i] * base2 - row_max[i] * base2)
+                for i, j in T.Parallel(block_M, block_N):
+                    scores[i, j] = T.exp2(scores[i, j] * base2 - row_max[i] * base2)
+                T.reduce_sum(scores, tile_sum, dim=1)
+                for i in T.Parallel(block_M):
+                    row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+                for i, j in T.Parallel(block_M, width):
+                    output[i, j] *= rescale[i]
+                T.copy(scores, weights)
+                T.copy(V[b, h // group, t * block_N : (t + 1) * block_N, 0:width], v)
+                T.gemm(weights, v, output, policy=rows)
+            for i, j in T.Parallel(block_M, width):
+                output[i, j] /= row_sum[i]
+            # Through shared memory, so that rows leave whole.
+            T.copy(output, q)
+            T.copy(q, O[b, h, first : first + block_M, 0:width])
+
+    return main

@@ -25,6 +25,9 @@ from core.errors import (
     TargetNotFound,
     TileHALError,
     ToolchainNotFound,
+    TuningError,
+    TuningStoreError,
+    TuningWarning,
     UnsupportedOp,
 )
 
@@ -75,6 +78,9 @@ __all__ = [
     "TargetNotFound",
     "TileHALError",
     "ToolchainNotFound",
+    "TuningError",
+    "TuningStoreError",
+    "TuningWarning",
     "UnsupportedOp",
     "buffers",
     "chip",

@@ -132,6 +132,22 @@ class DescriptorError(TileHALError):
     code = "descriptor"
 
 
+class TuningError(TileHALError):
+    """A tuning run cannot start or go on: nothing to measure, no device to measure on, no worker that holds the chip."""
+
+    code = "tuning"
+
+
+class TuningStoreError(TuningError):
+    """The store of tuned results cannot be read or written: no space left, another schema, a damaged or foreign file."""
+
+    code = "tuning-store"
+
+
+class TuningWarning(UserWarning):
+    """Tuned results could not be looked up. Compilation went on with the tiles that the chip's rules choose."""
+
+
 class PortabilityWarning(UserWarning):
     """The kernel compiles, and assumes something that does not hold on this chip (a wave of 32 threads)."""
 

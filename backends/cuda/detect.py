@@ -7,10 +7,11 @@ NVIDIA's own evidence comes first: other vendors ship libraries that answer to C
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,9 @@ def detect(root: Path = Path("/")) -> Detection:
     except (OSError, RuntimeError, subprocess.TimeoutExpired) as error:
         return Detection((), f"{present[0]} exists, but the driver does not answer: {error}")
     devices = tuple(
-        device for index, facts in enumerate(answers) if (device := device_from_facts(index, facts)) is not None
+        replace(device, driver=driver_version(facts, root))
+        for index, facts in enumerate(answers)
+        if (device := device_from_facts(index, facts)) is not None
     )
     if devices:
         return Detection(devices, devices[0].evidence)
@@ -128,3 +131,16 @@ def device_from_facts(index: int, facts: Mapping[str, Any]) -> DetectedDevice | 
     # Hopper and later need the suffix for what the descriptor lists (wgmma, tcgen05).
     figures["codegen.arch"] = capability + ("a" if int(facts["compute_capability_major"]) >= 9 else "")
     return DetectedDevice(chip=chip.name, index=index, evidence=evidence, torch_device=f"cuda:{index}", facts=figures)
+
+
+def driver_version(facts: Mapping[str, Any], root: Path = Path("/")) -> str:
+    """Version of the kernel driver (`570.86.15`); of the CUDA it supports where there is no such file (WSL)."""
+    try:
+        text = (root / DRIVER_FILES[0].lstrip("/")).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r"\s(\d{3,}\.\d+(?:\.\d+)?)\s", text)
+    if found is not None:
+        return found[1]
+    version = int(facts.get("cuda_version", 0))
+    return f"CUDA {version // 1000}.{version % 1000 // 10}" if version else ""

@@ -51,6 +51,8 @@ def devices(library: str) -> list[dict[str, Any]]:
             raise RuntimeError(f"{what}: {(text.value or b'?').decode()} ({status})")
 
     check(driver.cuInit(0), "cuInit")
+    version = ctypes.c_int()
+    check(driver.cuDriverGetVersion(ctypes.byref(version)), "cuDriverGetVersion")
     count = ctypes.c_int()
     check(driver.cuDeviceGetCount(ctypes.byref(count)), "cuDeviceGetCount")
     found = []
@@ -61,7 +63,11 @@ def devices(library: str) -> list[dict[str, Any]]:
         check(driver.cuDeviceGetName(name, 256, device), "cuDeviceGetName")
         memory = ctypes.c_size_t()
         check(driver.cuDeviceTotalMem_v2(ctypes.byref(memory), device), "cuDeviceTotalMem")
-        facts: dict[str, Any] = {"name": name.value.decode(errors="replace"), "memory_bytes": memory.value}
+        facts: dict[str, Any] = {
+            "name": name.value.decode(errors="replace"),
+            "memory_bytes": memory.value,
+            "cuda_version": version.value,
+        }
         for key, attribute in ATTRIBUTES.items():
             value = ctypes.c_int()
             # An old driver does not know the newest attributes: that figure is then simply not answered.

@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
     from core.hardware import Chip
     from core.plugins.records import Answer, BuildRequest, DetectedDevice, Finding, FusionRule
@@ -66,6 +68,17 @@ def tilehal_tile_rules(chip: Chip, kernel: KernelShape) -> Sequence[TileRule]:
 
     Called once per (factory, shapes, chip), on the owner and every extension; results are concatenated, the highest
     priority first. Must not touch a device.
+    """
+    raise NotImplementedError
+
+
+@hookspec
+def tilehal_tuned_tables(chip: Chip) -> Sequence[Path]:
+    """Files of measured results for `chip` that this package ships, written by `tilehal tune --export`.
+
+    Called once per chip and process, on the owner and every extension, when a kernel whose tiles are to be chosen is
+    compiled; results are concatenated, the highest priority first. Must not touch a device. Each path is an existing
+    file of the package; whether a table fits the kernel, the chip and TileLang's version is checked row by row.
     """
     raise NotImplementedError
 

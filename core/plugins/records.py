@@ -25,6 +25,8 @@ class DetectedDevice:
         torch_device: the torch device string whose tensors it takes (`cuda:0`), or None when torch has none.
         priority: when several vendors claim a machine for `auto`, the highest wins (accelerators 100, CPU 0).
         facts: raw figures asked of the device, for `describe --verify`, by dotted path of the descriptor's figure.
+        driver: version of its driver, as the driver says it; empty where it has none or does not say. Times measured
+            under one driver are not taken for those of another.
     """
 
     chip: str
@@ -33,6 +35,7 @@ class DetectedDevice:
     torch_device: str | None = None
     priority: int = 100
     facts: Mapping[str, Any] = field(default_factory=dict)
+    driver: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ RESULT_TYPES: dict[str, ResultType] = {
     "tilehal_detect": ResultType("core.plugins.records", "DetectedDevice", many=True),
     "tilehal_answers": ResultType("core.plugins.records", "Answer", many=True),
     "tilehal_tile_rules": ResultType("core.tiling", "TileRule", many=True),
+    "tilehal_tuned_tables": ResultType("pathlib", "Path", many=True),
     "tilehal_lower": ResultType("core.compiler.artifacts", "LoweredKernel"),
     "tilehal_toolchain": ResultType("core.compiler.artifacts", "Toolchain"),
     "tilehal_build": ResultType("core.compiler.artifacts", "BuiltKernel"),

@@ -44,6 +44,21 @@ def test_a_described_device(nvidia_machine, monkeypatch):
     assert found.reason == "CUDA driver: NVIDIA H200"
 
 
+@pytest.mark.parametrize(
+    ("file", "facts", "version"),
+    [
+        ("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024", {}, "550.54.15"),
+        ("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159  Release Build", {}, "580.159"),
+        ("", {"cuda_version": 12080}, "CUDA 12.8"),
+        ("", {}, ""),
+    ],
+)
+def test_the_drivers_version_is_its_own_or_else_that_of_cuda(file, facts, version, nvidia_machine, monkeypatch):
+    (nvidia_machine / "proc/driver/nvidia/version").write_text(file)
+    answer(monkeypatch, [{**H200, **facts}])
+    assert [device.driver for device in detect(nvidia_machine).devices] == [version]
+
+
 def test_the_descriptor_of_h200_agrees_with_the_device_but_for_the_printed_capacity():
     device = device_from_facts(0, H200)
     checks = verify(load_chips("backends.cuda")[0], device.facts)

@@ -240,9 +240,11 @@ class DeviceContender:
             replay = self._device.capture(group)
         except Exception as error:  # a call may do anything that a capture forbids
             self._device.synchronize()
-            return call_s, f"not capturable: {str(error).strip().splitlines()[0] if str(error).strip() else error!r}"
+            reason = str(error).strip() or type(error).__name__
+            return call_s, f"not capturable: {reason.splitlines()[0]}"
         if replay is None:
             return call_s, "no graphs on this device"
+        self._device.occupy(1e-3)
         replay()
         start, end = self._device.event(), self._device.event()
         start.record()

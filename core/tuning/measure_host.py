@@ -73,11 +73,13 @@ class HostContender:
 
 
 def grouped(calls: Sequence[Call], size: int) -> list[list[Call]]:
-    """Groups of about `size` calls that go through a rotation in turn, every group of the same size.
+    """Groups of about `size` calls that together are whole turns of a rotation, every group of the same size.
 
-    With more calls in a group than the rotation has, a group is whole rotations.
+    So no call comes round early. Where a rotation is not much longer than a group, a group is one turn or several;
+    where it is, groups may be smaller than asked, and up to a tenth of the rotation is left out.
     """
-    if size >= len(calls):
-        return [list(calls) * round(size / len(calls))]
-    count = -(-len(calls) // size)
-    return [[calls[(start * size + step) % len(calls)] for step in range(size)] for start in range(count)]
+    sets = len(calls)
+    if size * 4 >= sets:
+        return [list(calls) * max(1, round(size / sets))]
+    size = next(fitting for fitting in range(size, 0, -1) if sets % fitting <= sets / 10)
+    return [list(calls[start : start + size]) for start in range(0, sets - sets % size, size)]

@@ -8,38 +8,20 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from core._tilelang import TracedKernel, import_tilelang, known_pass_configs, tilelang_version, trace
 from core.compiler.artifacts import CompileOptions, LoweredKernel
-from core.errors import (
-    KernelError,
-    PortabilityWarning,
-    ResourceExceeded,
-    ShapeMismatch,
-    TileHALError,
-    ToolchainNotFound,
-    UnsupportedOp,
-)
-from core.program.nodes import Gemm, Reduce, View
-from core.program.walk import statements
+from core.errors import KernelError, PortabilityWarning, ToolchainNotFound, UnsupportedOp
 from core.tiling.factory import KernelFactory
-from core.tiling.rules import CandidateSource, KernelShape, Rejection, TileRule, Tiles
 
 if TYPE_CHECKING:
+    from core.compiler.choosing import Chosen
     from core.hardware import Chip
     from core.plugins import Backend
     from core.program import Program
     from core.runtime.kernel import Kernel
     from core.target import Target
-
-#: What a tile chosen by rule may fail with, so that the next candidate is tried.
-_TILE_FAULTS = (ResourceExceeded, UnsupportedOp, ShapeMismatch, KernelError)
-#: Candidates lowered before giving up.
-_MOST_CANDIDATES = 64
-#: Candidates that may fail for another reason than room before the kernel itself is taken to be at fault.
-_FAULTS_BEFORE_BLAME = 8
 
 
 def compile(
@@ -169,7 +151,7 @@ def _compile(request: _Request, target: Target) -> Kernel:
         # What is wrong with the kernel is the more useful answer: it stays wrong when the backend learns to compile.
         check(program, target.chip)
         raise _only_described(backend, target.chip)
-    return _finish(request, target, backend, program, traced, {}, ())
+    return _finish(request, target, backend, program, traced)
 
 
 def _only_described(backend: Backend, chip: Chip) -> UnsupportedOp:
@@ -181,121 +163,20 @@ def _only_described(backend: Backend, chip: Chip) -> UnsupportedOp:
 
 
 def _compile_factory(request: _Request, target: Target, backend: Backend) -> Kernel:
-    """Tries the chip's tile candidates in order of preference until one lowers."""
+    """Tries the candidates as they are ranked until one lowers."""
+    from core.compiler.choosing import first_that_compiles
+    from core.tiling.engine import given_tiles, ranking_of
+
     factory: KernelFactory = request.func
     arguments = factory.arguments(request.args, request.kwargs)
-    overrides = {name: value for name, value in request.kwargs.items() if name in factory.parameters}
-    for name, value in overrides.items():
-        is_number = isinstance(value, int) and not isinstance(value, bool)
-        reason = factory.parameters[name].refuse(value) if is_number else "it must be an int"
-        if reason is not None:
-            raise KernelError(
-                f"{factory.name}: {name}={value!r}: {reason}",
-                hint=f"give another value, or leave {name} out: the chip's rules then choose it",
-                location=factory.location,
-            )
-    dimensions = {name: value for name, value in arguments.items() if isinstance(value, int)}
-    shape = KernelShape(factory.name, "elementwise", dimensions, (), factory.parameters)
-    rules: list[TileRule] = []
-    if len(overrides) < len(factory.parameters):
-        shape = _classified(shape, factory, arguments, overrides)
-        rules = _rules(backend, target.chip, shape)
-    source = CandidateSource(shape, rules, overrides)
-    failures: list[TileHALError] = []
-    for candidate in source:
-        try:
-            traced = factory.trace(arguments, candidate.tiles)
-            program = _program(traced, request.out_idx)
-            return _finish(
-                request,
-                target,
-                backend,
-                program,
-                traced,
-                dict(candidate.chosen_by),
-                tuple(source.rejected),
-                tiles=candidate.tiles,
-            )
-        except _TILE_FAULTS as error:
-            if len(overrides) == len(factory.parameters):
-                raise
-            source.rejected.append(Rejection(candidate.tiles, error.message.splitlines()[0]))
-            failures.append(error)
-            if len(failures) >= _MOST_CANDIDATES or _not_the_tiles(failures):
-                break
-    raise _no_tile(factory, target.chip, source, failures)
+    overrides = given_tiles(factory, request.kwargs)
+    ranking, tracer = ranking_of(factory, arguments, target.chip, backend, overrides)
 
+    def attempt(chosen: Chosen) -> Kernel:
+        traced, _ = tracer.traced(chosen.tiles)
+        return _finish(request, target, backend, _program(traced, request.out_idx), traced, chosen)
 
-def _not_the_tiles(failures: Sequence[TileHALError]) -> bool:
-    """Whether several tiles in a row failed, and none for want of room: the fault is the kernel's."""
-    return len(failures) >= _FAULTS_BEFORE_BLAME and not any(isinstance(e, ResourceExceeded) for e in failures)
-
-
-def _no_tile(
-    factory: KernelFactory, chip: Chip, source: CandidateSource, failures: Sequence[TileHALError]
-) -> TileHALError:
-    """The error for a factory none of whose candidates lowered: what stands in the way, not how many were tried."""
-    fixed = _listed(source.overrides)
-    details = {"rejected": [{"tiles": dict(r.tiles), "reason": r.reason} for r in source.rejected]}
-    # A candidate that fitted and failed otherwise says more than one that was too large.
-    others = [error for error in failures if not isinstance(error, ResourceExceeded)]
-    if others:
-        return others[0]
-    if failures:
-        # The one that came nearest, with its table of buffers.
-        best = min(failures, key=lambda error: error.details.get("excess_bytes", float("inf")))
-        tiles = next(r.tiles for r in source.rejected if r.reason == best.message.splitlines()[0])
-        return ResourceExceeded(
-            f"{factory.name}: no tile fits {chip.target}{f' with {fixed}' if fixed else ''} ({len(failures)} tried)."
-            f" The nearest, {_listed(tiles)}: {best.message}",
-            hint=f"leave {fixed} to the chip's rules, or give less: {best.hint}" if fixed else best.hint,
-            location=best.location or factory.location,
-            details={**best.details, **details},
-        )
-    reasons = list(dict.fromkeys(r.reason for r in source.rejected))
-    return ResourceExceeded(
-        f"{factory.name}: {chip.target} allows no tile{f' with {fixed}' if fixed else ''}: {'; '.join(reasons[:3])}",
-        hint=f"change {fixed}, or leave it to the chip's rules" if fixed else "see `tilehal describe` for its limits",
-        location=factory.location,
-        details=details,
-    )
-
-
-def _listed(tiles: Tiles) -> str:
-    return ", ".join(f"{name}={value}" for name, value in tiles.items())
-
-
-def _rules(backend: Backend, chip: Chip, shape: KernelShape) -> list[TileRule]:
-    if not backend.implements("tilehal_tile_rules", chip):
-        return []
-    return list(backend.call("tilehal_tile_rules", chip, kernel=shape))
-
-
-def _classified(
-    shape: KernelShape, factory: KernelFactory, arguments: Mapping[str, Any], overrides: Tiles
-) -> KernelShape:
-    """The shape with operator class and dtypes, read off one trace with the first generic tiles that trace."""
-    error: TileHALError | None = None
-    for candidate in islice(CandidateSource(shape, (), overrides), _FAULTS_BEFORE_BLAME):
-        try:
-            view = _program(factory.trace(arguments, candidate.tiles), None).view
-        except TileHALError as caught:
-            error = error or caught
-            continue
-        dtypes = tuple(p.buffer.dtype for p in view.parameters if p.buffer is not None)
-        return replace(shape, operator=_operator(view), dtypes=dtypes)
-    if error is not None:
-        raise error
-    return shape
-
-
-def _operator(view: View) -> str:
-    nodes = list(statements(view))
-    gemms = sum(isinstance(node, Gemm) for node in nodes)
-    reduces = any(isinstance(node, Reduce) for node in nodes)
-    if gemms:
-        return "attention" if gemms > 1 and reduces else "gemm"
-    return "reduction" if reduces else "elementwise"
+    return first_that_compiles(factory, target.chip, ranking, overrides, tracer, attempt)
 
 
 def _program(traced: TracedKernel, out_idx: Sequence[int] | int | None) -> Program:
@@ -324,9 +205,7 @@ def _finish(
     backend: Backend,
     program: Program,
     traced: TracedKernel,
-    chosen_by: Mapping[str, str],
-    rejected: tuple[Rejection, ...],
-    tiles: Tiles | None = None,
+    chosen: Chosen | None = None,
 ) -> Kernel:
     from core.compiler.build import Builder
     from core.compiler.cache import default
@@ -355,7 +234,7 @@ def _finish(
         target=target,
         lowered=lowered,
         options=options,
-        config=kernel_config(program, lowered, options, tiles or {}, chosen_by, _keys(request), rejected),
+        config=kernel_config(program, lowered, options, chosen, _keys(request)),
         provenance=Provenance(
             target=chip.target,
             evidence=lowered.evidence,

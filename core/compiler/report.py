@@ -9,9 +9,9 @@ from core.compiler.artifacts import CompileOptions, LoweredKernel
 from core.program.nodes import For, LoopKind
 from core.program.walk import statements
 from core.runtime.report import ConfigEntry, KernelConfig
-from core.tiling import Rejection, Tiles
 
 if TYPE_CHECKING:
+    from core.compiler.choosing import Chosen
     from core.program import Program
 
 
@@ -19,10 +19,8 @@ def kernel_config(
     program: Program,
     lowered: LoweredKernel,
     options: CompileOptions,
-    tiles: Tiles,
-    chosen_by: Mapping[str, str],
+    chosen: Chosen | None,
     keys: Mapping[str, str],
-    rejected: tuple[Rejection, ...],
 ) -> KernelConfig:
     """The tile parameters with what the chip made of them.
 
@@ -30,11 +28,16 @@ def kernel_config(
     Threads and stages that are no parameter but a number in the kernel's text are listed too.
 
     Args:
-        tiles, chosen_by: the chosen value of each tile parameter, and who chose it.
+        chosen: the tile parameters of a factory; None for any other kernel.
         keys: each tile parameter's key: its dimension, `threads` or `stages`.
     """
     effective: Mapping[str, Any] = lowered.metadata.get("effective", {})
-    entries = {name: _entry(value, chosen_by[name], effective.get(keys[name])) for name, value in tiles.items()}
+    entries: dict[str, ConfigEntry] = {}
+    if chosen is not None:
+        for name, value in chosen.tiles.items():
+            who = chosen.chosen_by[name]
+            reason = chosen.choice.rules.get(who.removeprefix("rule:"), "")
+            entries[name] = _entry(value, who, effective.get(keys[name]), reason)
     launches = program.view.launches
     if "threads" not in keys.values() and launches:
         threads = launches[0].threads
@@ -46,11 +49,11 @@ def kernel_config(
     relaxations = tuple(lowered.metadata.get("relaxations", ()))
     if options.fast_math:
         relaxations = ("fast_math", *relaxations)
-    return KernelConfig(entries, relaxations, rejected)
+    if chosen is None:
+        return KernelConfig(entries, relaxations)
+    return KernelConfig(entries, relaxations, chosen.rejected, chosen.choice)
 
 
-def _entry(requested: Any, chosen_by: str, effective: Any) -> ConfigEntry:
-    if effective is None:
-        return ConfigEntry(requested, requested, chosen_by)
-    value, note = effective
-    return ConfigEntry(requested, value, chosen_by, note)
+def _entry(requested: Any, chosen_by: str, effective: Any, reason: str = "") -> ConfigEntry:
+    value, note = (requested, "") if effective is None else effective
+    return ConfigEntry(requested, value, chosen_by, note, reason)

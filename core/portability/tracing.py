@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from core._tilelang import trace
 from core.errors import TileHALError
 from core.program.capacity import violations
+from core.tiling.candidates import candidates
+from core.tiling.classify import shape_of
 from core.tiling.factory import KernelFactory
 from core.tiling.parameters import Value
-from core.tiling.rules import CandidateSource, KernelShape
 
 if TYPE_CHECKING:
     from core.hardware import Chip
@@ -39,11 +39,9 @@ def traced_program(
         return Program(traced.prim_func, traced.out_idx), {}
     arguments = kernel.arguments(args, kwargs)
     given = {name: value for name, value in kwargs.items() if name in kernel.parameters}
-    dimensions = {name: value for name, value in arguments.items() if isinstance(value, int)}
-    shape = KernelShape(kernel.name, "elementwise", dimensions, (), kernel.parameters)
     first: tuple[Program, dict[str, Value]] | None = None
     failure: TileHALError | None = None
-    for candidate in islice(CandidateSource(shape, (), given), _MOST_CANDIDATES):
+    for candidate in candidates(shape_of(kernel, arguments), (), given)[0][:_MOST_CANDIDATES]:
         try:
             traced = kernel.trace(arguments, candidate.tiles)
             program = Program(traced.prim_func, traced.out_idx)

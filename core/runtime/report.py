@@ -20,12 +20,14 @@ class ConfigEntry:
             the parameter does not apply on this chip.
         chosen_by: `user`, `rule:<name>`, `default`, or `kernel` for a number written in the kernel.
         note: why effective differs, or why it does not apply.
+        reason: why whoever chose it did: the rule's own sentence.
     """
 
     requested: Any
     effective: Any
     chosen_by: str
     note: str = ""
+    reason: str = ""
 
     @property
     def applies(self) -> bool:
@@ -33,15 +35,45 @@ class ConfigEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class TileChoice:
+    """How the tile parameters of a factory came to be what they are.
+
+    Attributes:
+        source: `ranking`, `user` (all of them given), or `tuned:<where>`.
+        reason: why this configuration and no other, one sentence.
+        place: of the candidate that compiled, 1 for the first choice.
+        ranked, refused: how many candidates could be compiled, as far as was known, and how many could not.
+        predicted_s: the cost model's device time of one call, seconds; None where it says nothing.
+        bound: what decides that time (`matrix`, `memory`, ...).
+        rules: the rules that proposed or weighed it, by name, each with its reason.
+    """
+
+    source: str
+    reason: str
+    place: int = 1
+    ranked: int = 1
+    refused: int = 0
+    predicted_s: float | None = None
+    bound: str | None = None
+    rules: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class KernelConfig(Mapping[str, ConfigEntry]):
     """Tile parameters by name, relaxations of meaning the user allowed, and the candidates that were tried and failed.
 
     A mapping: `k.config["block_M"].effective`. `k.config.tiles` is the plain `{name: requested}`.
+
+    Attributes:
+        rejected: candidates that failed to compile before this one did, and configurations that a rule prefers by name
+            and that were refused. `factory.rank(...).refused` has all.
+        choice: how the tile parameters were chosen; None for a kernel that is no `@core.kernel` factory.
     """
 
     entries: Mapping[str, ConfigEntry] = field(default_factory=dict)
     relaxations: tuple[str, ...] = ()
     rejected: tuple[Rejection, ...] = ()
+    choice: TileChoice | None = None
 
     def __getitem__(self, name: str) -> ConfigEntry:
         return self.entries[name]
@@ -61,6 +93,7 @@ class KernelConfig(Mapping[str, ConfigEntry]):
             "parameters": {name: asdict(entry) for name, entry in self.entries.items()},
             "relaxations": list(self.relaxations),
             "rejected": [{"tiles": dict(r.tiles), "reason": r.reason} for r in self.rejected],
+            "choice": None if self.choice is None else asdict(self.choice),
         }
 
 

@@ -1,6 +1,6 @@
 """Tile parameters, tile-size rules and the choice between them."""
 
-from core.tiling.candidates import candidates
+from core.tiling.candidates import Candidate, candidates
 from core.tiling.constraints import whole_waves
 from core.tiling.engine import rank, rank_for
 from core.tiling.factory import KernelFactory, kernel
@@ -19,11 +19,10 @@ from core.tiling.parameters import (
 )
 from core.tiling.prediction import Prediction
 from core.tiling.ranking import Ranking, Verdict
-from core.tiling.rules import Candidate, CandidateSource, KernelShape, Rejection, TileRule, Tiles
+from core.tiling.rules import KernelShape, Rejection, TileRule, Tiles
 
 __all__ = [
     "Candidate",
-    "CandidateSource",
     "KernelFactory",
     "KernelShape",
     "Prediction",

@@ -102,6 +102,7 @@ def candidates(
                     "refused",
                     f"{rule}: {reason}",
                     rules=tuple(dict.fromkeys((*candidate.rules, rule))),
+                    preferred=candidate.preferred,
                 )
             )
     return accepted, found.refused

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from core.errors import KernelError
 from core.tiling.candidates import Candidate, candidates, standing
 from core.tiling.classify import classified, shape_of
-from core.tiling.ranking import Ranking, Verdict
+from core.tiling.ranking import Effort, Ranking, Verdict
 from core.tiling.rules import KernelShape, TileRule, Tiles
 from core.tiling.tracing import Tracer
 
@@ -37,10 +38,17 @@ def rank_for(
     chip = resolve(target).chip
     backend = manager().backend(chip.vendor)
     arguments = factory.arguments(args, kwargs)
-    overrides = given_tiles(factory, kwargs)
+    return ranking_of(factory, arguments, chip, backend, given_tiles(factory, kwargs))[0]
+
+
+def ranking_of(
+    factory: KernelFactory, arguments: Mapping[str, Any], chip: Chip, backend: Backend, overrides: Tiles
+) -> tuple[Ranking, Tracer]:
+    """The ranking under the rules of the chip's backend and its extensions, and the traces made for it."""
     tracer = Tracer(factory, arguments)
     shape = classified(shape_of(factory, arguments), overrides, tracer)
-    return rank(factory, arguments, chip, gathered_rules(backend, chip, shape), overrides, shape=shape, tracer=tracer)
+    rules = gathered_rules(backend, chip, shape)
+    return rank(factory, arguments, chip, rules, overrides, shape=shape, tracer=tracer), tracer
 
 
 def rank(
@@ -66,6 +74,7 @@ def rank(
         KernelError: the kernel traces with no tiles.
         BackendHookError: a rule raised.
     """
+    started = time.perf_counter()
     tracer = tracer or Tracer(factory, arguments)
     if shape is None:
         shape = classified(shape_of(factory, arguments), overrides, tracer)
@@ -75,16 +84,25 @@ def rank(
         kernel=factory.name,
         target=chip.target,
         shape=shape,
-        verdicts=(*map(_in_rule_order, accepted), *refused),
+        candidates=tuple(map(_in_rule_order, accepted)),
+        refused=refused,
         reasons={rule.name: rule.reason for rule in taking_part},
         replaced=replaced,
+        effort=Effort(time.perf_counter() - started, tracer.count),
     )
 
 
 def _in_rule_order(candidate: Candidate) -> Verdict:
     """The verdict on a candidate about which nothing is predicted."""
     reason = "in the order of the rules' values" if candidate.preferred is None else "preferred by a rule"
-    return Verdict(candidate.tiles, candidate.chosen_by, "ranked", reason, rules=candidate.rules)
+    return Verdict(
+        candidate.tiles,
+        candidate.chosen_by,
+        "ranked",
+        reason,
+        rules=candidate.rules,
+        preferred=candidate.preferred,
+    )
 
 
 def gathered_rules(backend: Backend, chip: Chip, shape: KernelShape) -> list[TileRule]:

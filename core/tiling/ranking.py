@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from core.tiling.parameters import Value
@@ -26,6 +26,8 @@ class Verdict:
         prediction: what the cost model says; None for refused candidates and where the model cannot say.
         rules: the rules that proposed, weighed or forbade it.
         weight: product of the factors of the rules that weighed it; the order is by predicted time times this.
+        preferred: place in the rules' lists of preferred configurations, which go first; None for the others.
+        excess_bytes: how much it is too large for the memory that refused it; None when something else did.
     """
 
     tiles: Mapping[str, Value]
@@ -35,6 +37,8 @@ class Verdict:
     prediction: Prediction | None = None
     rules: tuple[str, ...] = ()
     weight: float = 1.0
+    preferred: int | None = None
+    excess_bytes: int | None = None
 
     @property
     def seconds(self) -> float | None:
@@ -52,9 +56,30 @@ class Verdict:
         }
         if self.weight != 1.0:
             data["weight"] = self.weight
+        if self.preferred is not None:
+            data["preferred"] = self.preferred
+        if self.excess_bytes is not None:
+            data["excess_bytes"] = self.excess_bytes
         if self.prediction is not None:
-            data["prediction"] = prediction_json(self.prediction)
+            data["prediction"] = asdict(self.prediction)
         return data
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """What a ranking cost.
+
+    Attributes:
+        seconds: wall time, traces included.
+        traces: times the kernel was traced.
+        predictions: candidates the cost model was asked about.
+        recalled: `process` or `disk` when the ranking was remembered there and nothing of this was spent again.
+    """
+
+    seconds: float = 0.0
+    traces: int = 0
+    predictions: int = 0
+    recalled: Literal["", "process", "disk"] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,40 +90,43 @@ class Ranking:
         kernel: the factory's name.
         target: the chip, `vendor:chip`.
         shape: what the rules were told of the kernel.
-        verdicts: the ranked candidates, best first, then the refused ones.
+        candidates: the ranked ones, best first, as the driver tries them.
+        refused: the others, each with its reason.
         reasons: each rule's own reason, by name, in order of priority.
         replaced: rules that took no part, and which rule stands for each.
         notes: what was done about the candidates as a whole, one sentence each.
+        fingerprint: of the program that the first candidate makes.
+        effort: what it cost.
     """
 
     kernel: str
     target: str
     shape: KernelShape
-    verdicts: tuple[Verdict, ...]
+    candidates: tuple[Verdict, ...]
+    refused: Sequence[Verdict]
     reasons: Mapping[str, str] = field(default_factory=dict)
     replaced: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    fingerprint: str = ""
+    effort: Effort = Effort()
 
     @property
-    def candidates(self) -> tuple[Verdict, ...]:
-        """The ranked ones, as the driver tries them."""
-        return tuple(verdict for verdict in self.verdicts if verdict.status == "ranked")
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """All of them: best first, then the refused ones."""
+        return (*self.candidates, *self.refused)
 
-    @property
-    def refused(self) -> tuple[Verdict, ...]:
-        """The refused ones, each with its reason."""
-        return tuple(verdict for verdict in self.verdicts if verdict.status == "refused")
-
-
-def prediction_json(prediction: Prediction) -> dict[str, Any]:
-    """A prediction as plain data."""
-    return {
-        "seconds": prediction.seconds,
-        "bound": prediction.bound,
-        "terms": dict(prediction.terms),
-        "memory_bytes": dict(prediction.memory_bytes),
-        "blocks": prediction.blocks,
-        "blocks_per_unit": prediction.blocks_per_unit,
-        "waves": prediction.waves,
-        "assumptions": list(prediction.assumptions),
-    }
+    def to_json(self) -> dict[str, Any]:
+        """Plain data: what `tilehal tile --json` prints."""
+        return {
+            "kernel": self.kernel,
+            "target": self.target,
+            "operator": self.shape.operator,
+            "dimensions": dict(self.shape.dimensions),
+            "dtypes": list(self.shape.dtypes),
+            "rules": dict(self.reasons),
+            "replaced": dict(self.replaced),
+            "notes": list(self.notes),
+            "effort": asdict(self.effort),
+            "candidates": [verdict.to_json() for verdict in self.candidates],
+            "refused": [verdict.to_json() for verdict in self.refused],
+        }

@@ -1,14 +1,8 @@
-"""Tile-size rules, and the candidates they produce for one kernel on one chip.
-
-A rule states preferences (tile values, most wanted first) and may forbid values with a reason. Rules come from the
-chip's backend and its extensions, highest priority first; after them stand the generic preferences of this module, so
-that a chip whose backend has no rule still compiles. A number the user gave is part of every candidate, unchanged.
-"""
+"""What a backend or an extension says about tiles: values worth considering, measured tables, and what is forbidden."""
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -68,108 +62,8 @@ class TileRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
-    """Values for every tile parameter, and who chose each (`user`, `rule:<name>`, `default`)."""
-
-    tiles: Tiles
-    chosen_by: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
 class Rejection:
     """A candidate that was not used, and why."""
 
     tiles: Tiles
     reason: str
-
-
-#: Generic preferences by key kind, most wanted first.
-_GENERIC: Mapping[str, tuple[Value, ...]] = {
-    "tile": (64, 32, 16, 8, 4, 2, 1, 128),
-    "split": (1,),
-    "stages": (2, 1, 0),
-    "threads": (128, 64, 256),
-    "unroll": (1,),
-    "swizzle": (0,),
-    "warp_policy": (0,),
-    "buffers": (1,),
-}
-
-
-@dataclass(slots=True)
-class CandidateSource:
-    """Candidates in order of preference, and the ones refused on the way with their reasons."""
-
-    shape: KernelShape
-    rules: Sequence[TileRule]
-    overrides: Tiles = field(default_factory=dict)
-    rejected: list[Rejection] = field(default_factory=list)
-
-    def __iter__(self) -> Iterator[Candidate]:
-        seen: set[tuple[tuple[str, Value], ...]] = set()
-        for name, wanted in self._wanted():
-            candidate = self._complete(name, wanted)
-            identity = tuple(sorted(candidate.tiles.items()))
-            if identity in seen:
-                continue
-            seen.add(identity)
-            reason = self._refuse(candidate.tiles)
-            if reason is None:
-                yield candidate
-            else:
-                self.rejected.append(Rejection(candidate.tiles, reason))
-
-    def _wanted(self) -> Iterable[tuple[str, Tiles]]:
-        for rule in self.rules:
-            for tiles in rule.prefer:
-                yield f"rule:{rule.name}", tiles
-        keys = [
-            (parameter.key, parameter.choices or _GENERIC[parameter.role])
-            for parameter in self.shape.parameters.values()
-        ]
-        for values in itertools.islice(itertools.product(*(values for _, values in keys)), 512):
-            yield "default", dict(zip((key for key, _ in keys), values, strict=True))
-
-    def _complete(self, name: str, wanted: Tiles) -> Candidate:
-        tiles: dict[str, Value] = {}
-        chosen_by: dict[str, str] = {}
-        for parameter_name, parameter in self.shape.parameters.items():
-            if parameter_name in self.overrides:
-                tiles[parameter_name], chosen_by[parameter_name] = self.overrides[parameter_name], "user"
-            elif parameter.key in wanted:
-                tiles[parameter_name] = self._clip(parameter, wanted[parameter.key])
-                chosen_by[parameter_name] = name
-            else:
-                tiles[parameter_name] = self._clip(parameter, (parameter.choices or _GENERIC[parameter.role])[0])
-                chosen_by[parameter_name] = "default"
-        return Candidate(tiles, chosen_by)
-
-    def _clip(self, parameter: TileParameter, value: Value) -> Value:
-        """The value nearest to the wanted one that the parameter allows and the dimension needs."""
-        if parameter.choices is not None:
-            return value if value in parameter.choices else parameter.choices[0]
-        assert isinstance(value, int)
-        extent = self.shape.dimensions.get(parameter.dimension or "") if parameter.role == "tile" else None
-        if extent is not None:
-            value = min(value, _next_power_of_two(extent))
-        if parameter.maximum is not None:
-            value = min(value, parameter.maximum)
-        value -= value % parameter.multiple
-        return max(value, parameter.minimum or 0)
-
-    def _refuse(self, tiles: Tiles) -> str | None:
-        parameters = self.shape.parameters
-        for name, parameter in parameters.items():
-            reason = parameter.refuse(tiles[name])
-            if reason is not None:
-                return f"{name}: {reason}"
-        by_key = {parameters[name].key: value for name, value in tiles.items()}
-        for rule in self.rules:
-            reason = rule.forbid(self.shape, by_key) if rule.forbid is not None else None
-            if reason is not None:
-                return f"{rule.name}: {reason}"
-        return None
-
-
-def _next_power_of_two(value: int) -> int:
-    return 1 << max(0, (value - 1).bit_length())

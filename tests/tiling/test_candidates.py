@@ -111,6 +111,12 @@ def test_a_preferred_tile_is_cut_to_what_the_dimension_needs_and_the_parameter_a
     assert (first.tiles["bm"], first.tiles["st"]) == (128, 4)
 
 
+def test_generic_values_follow_what_a_rule_prefers() -> None:
+    accepted, _ = candidates(shape(M=4096), [TileRule("r", "x", prefer=({"M": 96, "stages": 3},))])
+    assert [(c.tiles["bm"], c.tiles["st"]) for c in accepted[:3]] == [(96, 3), (64, 2), (64, 1)]
+    assert accepted[1].chosen_by == {"bm": "default", "st": "default", "mode": "default"}
+
+
 def test_no_configuration_is_there_twice() -> None:
     rule = TileRule("r", "x", values={"M": (64, 32)}, prefer=({"M": 64}, {"M": 64, "stages": 2}))
     accepted, _ = candidates(shape(M=4096), [rule])

@@ -7,7 +7,7 @@ import tilelang.language as T
 import torch
 
 import core
-from core.tiling import CandidateSource, KernelFactory, KernelShape, TileParameter, TileRule
+from core.tiling import KernelFactory
 
 
 @core.kernel(out=["C"])
@@ -108,30 +108,6 @@ def test_a_fault_of_the_kernel_is_reported_as_itself_and_not_as_a_tile_that_does
         broken.compile(64, target="cpu")
     assert caught.value.location is not None
     assert caught.value.location.file == __file__
-
-
-PARAMETERS = {"bm": TileParameter("tile", "M", 16, 16), "st": TileParameter("stages")}
-SHAPE = KernelShape("k", "gemm", {"M": 100}, ("float16",), PARAMETERS)
-
-
-def test_candidates_follow_the_rules_then_the_generic_preferences_and_never_repeat() -> None:
-    rule = TileRule("r", "because", prefer=({"M": 32, "stages": 3}, {"M": 32, "stages": 3}, {"M": 4096, "stages": 1}))
-    found = list(CandidateSource(SHAPE, [rule]))
-    assert found[0].tiles == {"bm": 32, "st": 3}
-    assert found[0].chosen_by == {"bm": "rule:r", "st": "rule:r"}
-    assert found[1].tiles == {"bm": 128, "st": 1}  # clipped to what 100 rows need
-    assert len({tuple(c.tiles.items()) for c in found}) == len(found)
-
-
-def test_a_rule_forbids_with_a_reason_that_is_kept() -> None:
-    rule = TileRule("r", "x", prefer=({"M": 32},), forbid=lambda shape, tiles: "odd" if tiles["M"] == 32 else None)
-    source = CandidateSource(SHAPE, [rule])
-    assert all(c.tiles["bm"] != 32 for c in source)
-    assert source.rejected[0].reason == "r: odd"
-
-
-def test_a_users_number_is_in_every_candidate() -> None:
-    assert {c.tiles["bm"] for c in CandidateSource(SHAPE, [], {"bm": 48})} == {48}
 
 
 def test_a_factory_with_every_tile_given_is_an_ordinary_function() -> None:

@@ -1,0 +1,146 @@
+"""From a ranking to a kernel: candidates are compiled in order until one does, and what failed on the way is kept."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from core.errors import KernelError, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
+from core.runtime.report import TileChoice
+from core.tiling.ranking import Ranking, Verdict
+from core.tiling.rules import Rejection, Tiles
+
+if TYPE_CHECKING:
+    from core.hardware import Chip
+    from core.runtime.kernel import Kernel
+    from core.tiling.factory import KernelFactory
+    from core.tiling.tracing import Tracer
+
+#: What a tile chosen by rule may fail with, so that the next candidate is tried.
+_TILE_FAULTS = (ResourceExceeded, UnsupportedOp, ShapeMismatch, KernelError)
+#: Candidates lowered before giving up.
+_MOST_CANDIDATES = 64
+#: Candidates that may fail with one and the same message, other than for room, before the kernel is taken to be at
+#: fault.
+_FAULTS_BEFORE_BLAME = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """One candidate as it is compiled: its tile parameters, who chose them, and what could not be had instead."""
+
+    tiles: Tiles
+    chosen_by: Mapping[str, str]
+    choice: TileChoice
+    rejected: tuple[Rejection, ...] = ()
+
+
+def first_that_compiles(
+    factory: KernelFactory,
+    chip: Chip,
+    ranking: Ranking,
+    overrides: Tiles,
+    tracer: Tracer,
+    attempt: Callable[[Chosen], Kernel],
+) -> Kernel:
+    """The kernel of the best candidate that compiles.
+
+    Args:
+        overrides: the user's tile parameters; with all of them given, a failure is the user's to see as it is.
+        tracer: traces made already.
+        attempt: compiles a candidate.
+
+    Raises:
+        TileHALError: no candidate compiles: what stands in the way.
+    """
+    # A configuration that a rule's author asked for by name and that could not be had is part of the answer.
+    rejected = [Rejection(v.tiles, v.reason) for v in ranking.refused if v.preferred is not None]
+    failures: list[tuple[Verdict, TileHALError]] = []
+    for place, verdict in enumerate(ranking.candidates, 1):
+        try:
+            return attempt(Chosen(verdict.tiles, verdict.chosen_by, _choice(ranking, verdict, place), tuple(rejected)))
+        except _TILE_FAULTS as error:
+            if len(overrides) == len(factory.parameters):
+                raise
+            rejected.append(Rejection(verdict.tiles, error.message.splitlines()[0]))
+            failures.append((verdict, error))
+            if len(failures) >= _MOST_CANDIDATES or _not_the_tiles([error for _, error in failures]):
+                break
+    raise _no_tile(factory, ranking, overrides, failures or _nearest_misfit(ranking, chip, tracer), rejected)
+
+
+def _nearest_misfit(ranking: Ranking, chip: Chip, tracer: Tracer) -> Sequence[tuple[Verdict, TileHALError]]:
+    """The refused candidate that came nearest to fitting, with the error that compiling it would end in: a table."""
+    from core.program.capacity import violations
+
+    misfits = [verdict for verdict in ranking.refused if verdict.excess_bytes is not None]
+    if not misfits:
+        return []
+    nearest = min(misfits, key=lambda verdict: verdict.excess_bytes or 0)
+    found = violations(tracer(nearest.tiles).footprint(), chip)
+    return [(nearest, error) for error in found if isinstance(error, ResourceExceeded)][:1]
+
+
+def _choice(ranking: Ranking, verdict: Verdict, place: int) -> TileChoice:
+    said = {name: ranking.reasons[name] for name in verdict.rules if name in ranking.reasons}
+    return TileChoice(
+        source="user" if set(verdict.chosen_by.values()) <= {"user"} else "ranking",
+        reason=verdict.reason,
+        place=place,
+        ranked=len(ranking.candidates),
+        refused=len(ranking.refused),
+        predicted_s=None if verdict.prediction is None else verdict.prediction.seconds,
+        bound=None if verdict.prediction is None else verdict.prediction.bound,
+        rules=said,
+    )
+
+
+def _not_the_tiles(failures: Sequence[TileHALError]) -> bool:
+    """Whether several tiles failed for one reason, which is not want of room: then the kernel is at fault."""
+    said = {re.sub(r"\d+", "#", error.message) for error in failures}
+    return (
+        len(failures) >= _FAULTS_BEFORE_BLAME
+        and len(said) == 1
+        and not any(isinstance(error, ResourceExceeded) for error in failures)
+    )
+
+
+def _no_tile(
+    factory: KernelFactory,
+    ranking: Ranking,
+    overrides: Tiles,
+    failures: Sequence[tuple[Verdict, TileHALError]],
+    rejected: Sequence[Rejection],
+) -> TileHALError:
+    """The error for a factory none of whose candidates compiled: what stands in the way, not how many were tried."""
+    fixed = _listed(overrides)
+    given = f" with {fixed}" if fixed else ""
+    details = {"rejected": [{"tiles": dict(r.tiles), "reason": r.reason} for r in rejected]}
+    # A candidate that fitted and failed otherwise says more than one that was too large.
+    others = [error for _, error in failures if not isinstance(error, ResourceExceeded)]
+    if others:
+        return others[0]
+    if failures:
+        # The one that came nearest, with its table of buffers.
+        verdict, best = min(failures, key=lambda failure: failure[1].details.get("excess_bytes", float("inf")))
+        return ResourceExceeded(
+            f"{factory.name}: no tile fits {ranking.target}{given} ({len(failures)} tried)."
+            f" The nearest, {_listed(verdict.tiles)}: {best.message}",
+            hint=f"leave {fixed} to the chip's rules, or give less: {best.hint}" if fixed else best.hint,
+            location=best.location or factory.location,
+            details={**best.details, **details},
+        )
+    details = {"rejected": [{"tiles": dict(v.tiles), "reason": v.reason} for v in ranking.refused]}
+    reasons = list(dict.fromkeys(verdict.reason for verdict in ranking.refused))
+    return ResourceExceeded(
+        f"{factory.name}: {ranking.target} allows no tile{given}: {'; '.join(reasons[:3])}",
+        hint=f"change {fixed}, or leave it to the chip's rules" if fixed else "see `tilehal describe` for its limits",
+        location=factory.location,
+        details=details,
+    )
+
+
+def _listed(tiles: Tiles) -> str:
+    return ", ".join(f"{name}={value}" for name, value in tiles.items())

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from core.program import Program
     from core.runtime.launcher import Launcher
     from core.target import Target
+    from core.tuning.benchmark import Benchmark
 
 
 class Kernel:
@@ -196,6 +197,22 @@ class Kernel:
         if not self._has_run:
             self._note_run()
         return outputs
+
+    def benchmark(self, *tensors: Any, **options: Any) -> Benchmark:
+        """How long a call takes with cold and with warm caches, with spread, TFLOP/s and bytes per second.
+
+        Args:
+            tensors: the arguments, with or without the outputs; random ones are made when there are none.
+            options: `symbols={"M": 4096}`, `values={"index": ...}`, `repeat_ms=`, `confidence=`, ...; see
+                :func:`core.tuning.benchmark.benchmark` and :func:`core.tuning.measure.measure`.
+
+        Raises:
+            KernelError: the kernel runs in a simulator, or something that random arguments need was not said.
+            LaunchError, ShapeMismatch, DeviceUnavailable: as a call.
+        """
+        from core.tuning.benchmark import benchmark
+
+        return benchmark(self, *tensors, **options)
 
     def _note_run(self) -> None:
         """A kernel counts as shown on its device, or simulated, once a call has gone through."""

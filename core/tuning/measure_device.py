@@ -26,6 +26,8 @@ MOST_IN_GRAPH = 1000
 MOST_IN_QUEUE = 256
 #: Calls that are captured to find out how long one takes.
 _PROBE_CALLS = 16
+#: Calls between two looks at the clock while warming up.
+_WARM_UP_CALLS = 32
 _FLOOR_SAMPLES = 15
 
 
@@ -150,7 +152,6 @@ class DeviceContender:
         self._device = device
         self._calls = list(calls)
         self._pending: list[tuple[Any, Any]] = []
-        self._taken = 0
         self.floor_s = 0.0
         self._host_s = self._warm_up(warm_up_s)
         call_s = self._time_eagerly()
@@ -164,6 +165,8 @@ class DeviceContender:
         size = max(1, min(most, round(sample_s / call_s)))
         self._groups = [[call] for call in self._calls] if flush else grouped(self._calls, size)
         self.calls_per_sample = len(self._groups[0])
+        # The sets that were used to warm up are the last to come round.
+        self._next = -(-min(_WARM_UP_CALLS, len(self._calls)) // self.calls_per_sample)
         self.estimate_s = self._estimate(call_s, flush)
         if self.method == "graph":
             self._replays = [self._capture(group) for group in self._groups]
@@ -180,8 +183,8 @@ class DeviceContender:
 
     def take(self) -> None:
         """Queues one sample."""
-        index = self._taken % len(self._groups)
-        self._taken += 1
+        index = self._next % len(self._groups)
+        self._next += 1
         start, end = self._device.event(), self._device.event()
         if self.method == "flush":
             self._device.occupy(2 * self._host_s + 20e-6)
@@ -214,7 +217,7 @@ class DeviceContender:
         started = time.perf_counter()
         times: list[float] = []
         while True:
-            for call in self._calls[:32]:
+            for call in self._calls[:_WARM_UP_CALLS]:
                 before = time.perf_counter()
                 call()
                 times.append(time.perf_counter() - before)

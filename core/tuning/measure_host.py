@@ -32,33 +32,35 @@ class HostContender:
         self._now = _CLOCKS[clock]
         self._flush = flush
         self._samples: list[float] = []
-        self._taken = 0
-        call_s = self._warm_up(calls, warm_up_s)
+        times = self._warm_up(calls, warm_up_s)
+        call_s = min(times[1:] or times)
         self.calls_per_sample = 1 if flush is not None else max(1, round(sample_s / call_s))
         self._groups = grouped(calls, self.calls_per_sample)
         self.calls_per_sample = len(self._groups[0])
-        self.estimate_s = call_s * self.calls_per_sample + (self._warm_up([flush], 0.0) if flush else 0.0)
+        # On with the rotation where the warm-up ended: the sets before are still in the caches.
+        self._next = -(-len(times) // self.calls_per_sample)
+        self.estimate_s = call_s * self.calls_per_sample + (self._warm_up([flush], 0.0)[0] if flush else 0.0)
         self.detail = f"{clock} clock around {self.calls_per_sample} call{'s' * (self.calls_per_sample > 1)}"
 
-    def _warm_up(self, calls: Sequence[Call], seconds: float) -> float:
-        """Calls until the time is up; the shortest wall time of a call, the first left out if there was another."""
-        times: list[int] = []
-        started = time.perf_counter_ns()
+    def _warm_up(self, calls: Sequence[Call], seconds: float) -> list[float]:
+        """Calls in turn until the time is up, once at least; the wall time of each."""
+        times: list[float] = []
+        started = time.perf_counter()
         while True:
-            before = time.perf_counter_ns()
+            before = time.perf_counter()
             calls[len(times) % len(calls)]()
-            now = time.perf_counter_ns()
-            times.append(now - before)
-            if now - started >= seconds * 1e9:
-                return max(min(times[1:] or times), 1) / 1e9
+            now = time.perf_counter()
+            times.append(max(now - before, 1e-9))
+            if now - started >= seconds:
+                return times
 
     def prepare(self) -> None:
         """Called once before the first sample."""
 
     def take(self) -> None:
         """Takes one sample."""
-        group = self._groups[self._taken % len(self._groups)]
-        self._taken += 1
+        group = self._groups[self._next % len(self._groups)]
+        self._next += 1
         if self._flush is not None:
             self._flush()
         now = self._now

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from core.hardware import Chip
     from core.runtime.kernel import Kernel
     from core.target import chip, targets
-    from core.tiling import buffers, choice, kernel, split, stages, swizzle, threads, tile, unroll, warp_policy
+    from core.tiling import buffers, choice, kernel, split, stages, swizzle, threads, tile, unroll, warp_policy, workers
 
 __version__ = "0.1.0"
 
@@ -59,6 +59,7 @@ _LAZY = {
     "tile": "core.tiling",
     "unroll": "core.tiling",
     "warp_policy": "core.tiling",
+    "workers": "core.tiling",
 }
 
 __all__ = [
@@ -96,6 +97,7 @@ __all__ = [
     "tile",
     "unroll",
     "warp_policy",
+    "workers",
 ]
 
 

@@ -3,7 +3,8 @@
 from typing import Any
 
 from core._tilelang import import_tilelang
-from core.tiling import kernel, stages, swizzle, threads, tile, warp_policy
+from core.ops._gemm_warp_specialized import warp_specialized
+from core.tiling import choice, kernel, stages, swizzle, threads, tile, warp_policy, workers
 
 import_tilelang()
 
@@ -32,10 +33,15 @@ def gemm(
     threads: int = threads(),
     panel: int = swizzle(),
     policy: int = warp_policy(),
+    variant: str = choice("variant", "tiled", "warp_specialized"),
+    cluster: int = choice("cluster", 1, 2),
+    workers: int = workers(),
 ) -> Any:
     """`C = op(A) @ op(B)`.
 
-    A block computes `block_M` x `block_N` of C. The tile of C leaves through shared memory, in whole rows.
+    A block computes `block_M` x `block_N` of C. The tile of C leaves through shared memory, in whole rows. The variant
+    `warp_specialized` is for chips with bulk copies and warpgroup instructions (`core/ops/_gemm_warp_specialized.py`);
+    `cluster` and `workers` are its own.
 
     Args:
         M, N, K: extents, elements; `M` may be symbolic (`T.dynamic`).
@@ -47,6 +53,26 @@ def gemm(
     accum_dtype = accum_dtype or _ACCUMULATOR.get(dtype, "float32")
     out_dtype = out_dtype or _RESULT.get(dtype, dtype)
     warps = T.GemmWarpPolicy(policy)
+    if variant == "warp_specialized":
+        return warp_specialized(
+            M,
+            N,
+            K,
+            dtype=dtype,
+            out_dtype=out_dtype,
+            accum_dtype=accum_dtype,
+            trans_a=trans_a,
+            trans_b=trans_b,
+            block_M=block_M,
+            block_N=block_N,
+            block_K=block_K,
+            num_stages=num_stages,
+            threads=threads,
+            panel=panel,
+            policy=policy,
+            cluster=cluster,
+            workers=workers,
+        )
 
     @T.macro
     def product(A, B, accumulator, row, column):

@@ -16,6 +16,7 @@ from core.tiling.parameters import (
     tile,
     unroll,
     warp_policy,
+    workers,
 )
 from core.tiling.prediction import Prediction
 from core.tiling.ranking import Ranking, Verdict
@@ -46,5 +47,6 @@ __all__ = [
     "tile",
     "unroll",
     "warp_policy",
+    "workers",
     "whole_waves",
 ]

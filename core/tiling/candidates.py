@@ -30,6 +30,7 @@ _GENERIC: Mapping[str, tuple[Value, ...]] = {
     "swizzle": (0,),
     "warp_policy": (0,),
     "buffers": (1,),
+    "workers": (0,),
 }
 
 

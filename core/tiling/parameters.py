@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from core.errors import KernelError
 
-Role = Literal["tile", "split", "stages", "threads", "unroll", "swizzle", "warp_policy", "buffers", "choice"]
+Role = Literal["tile", "split", "stages", "threads", "unroll", "swizzle", "warp_policy", "buffers", "workers", "choice"]
 Value = int | str
 
 
@@ -25,6 +25,7 @@ class TileParameter:
             `swizzle` panel of the launch order, in blocks (`T.use_swizzle`), 0 for row-major;
             `warp_policy` how warps share a matrix product (`T.GemmWarpPolicy`: 0 square, 1 rows, 2 columns);
             `buffers` copies of a tile that the kernel allocates itself (2 is double buffering);
+            `workers` blocks of a persistent launch, which take tile after tile; 0 launches one block a tile;
             `choice` one of `choices`, for variants of a kernel.
         dimension: name of the factory argument it tiles or splits; of a `choice`, its name.
         multiple: the value must be a multiple of this.
@@ -106,6 +107,11 @@ def warp_policy() -> Any:
 def buffers(*, maximum: int | None = 2) -> Any:
     """Marks a parameter as the copies of a tile that the kernel allocates and rotates itself; 2 is double buffering."""
     return TileParameter("buffers", None, 1, 1, maximum)
+
+
+def workers() -> Any:
+    """Marks a parameter as the blocks of a persistent launch (the chip's compute units); 0 is one block a tile."""
+    return TileParameter("workers", None, 1, 0, None)
 
 
 def choice(name: str, *options: Value) -> Any:

@@ -38,7 +38,7 @@ class TileRule:
     """A rule of a backend or an extension.
 
     A *key* is a dimension's name, `split_<dimension>`, a choice's name, or a role (`stages`, `threads`, `swizzle`,
-    `warp_policy`, `unroll`, `buffers`). Keys the kernel does not have are ignored.
+    `warp_policy`, `unroll`, `buffers`, `workers`). Keys the kernel does not have are ignored.
 
     Attributes:
         name: shown in `kernel.config` as what chose a value.

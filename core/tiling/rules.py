@@ -10,6 +10,7 @@ from core.tiling.parameters import TileParameter, Value
 
 if TYPE_CHECKING:
     from core.tiling.prediction import Prediction
+    from core.tiling.profile import Profile
 
 Tiles = Mapping[str, Value]
 
@@ -48,6 +49,8 @@ class TileRule:
         prefer: configurations (whole or partial) that are tried before anything the cost model ranks, most wanted
             first: a measured table. Parameters a configuration leaves out are ranked by the cost model.
         forbid: returns why a configuration (by key) is not allowed on this chip, or None.
+        inspect: the same by what the candidate does, read off its profile: how each matrix product is shared by warps,
+            how its operands lie. Asked of the candidates that `forbid` lets pass, once their profiles are known.
         weigh: a factor on the cost model's predicted time (1.0 agrees with it), for what the model cannot see.
         replaces: names of rules of lower priority that this one stands for.
     """
@@ -57,6 +60,7 @@ class TileRule:
     values: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     prefer: tuple[Tiles, ...] = ()
     forbid: Callable[[KernelShape, Tiles], str | None] | None = None
+    inspect: Callable[[KernelShape, Tiles, Profile], str | None] | None = None
     weigh: Callable[[KernelShape, Tiles, Prediction], float] | None = None
     replaces: tuple[str, ...] = ()
 

@@ -48,6 +48,8 @@ def figure(chip: Chip, path: str) -> Any:
         return rest in chip.features or None
     if section == "codegen" and rest:
         return chip.codegen.get(rest)
+    if section == "cost" and rest:
+        return chip.cost.get(rest)
     if section in RECORD_SECTIONS and rest:
         # Keys may hold dots themselves (PTX names do): the longest one that fits is meant.
         for key, record in sorted(records(chip, section).items(), key=lambda item: -len(item[0])):

@@ -39,7 +39,7 @@ M = TypeVar("M", bound=Model)
 UNKNOWN = "unknown"
 _OWN_KEYS = ("inherits", "title", "aliases", "device_names", "notes")
 _SOURCED_STRINGS = ("architecture", "process")
-_SECTIONS = ("codegen", "units", "memories", "paths", "matrix_instructions", "limits", "rates", "features")
+_SECTIONS = ("codegen", "units", "memories", "paths", "matrix_instructions", "limits", "rates", "features", "cost")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.\-]*")
 
 
@@ -150,6 +150,9 @@ class _Reader(TomlFile):
                 data[key] = self.value(tree[key], key, key, provenance, needs_source=True)
         data["codegen"] = {
             key: self.value(leaf, key, f"codegen.{key}", provenance) for key, leaf in tree.get("codegen", {}).items()
+        }
+        data["cost"] = {
+            key: self.value(leaf, key, f"cost.{key}", provenance) for key, leaf in tree.get("cost", {}).items()
         }
         data["units"] = [
             self.record(ComputeUnit, {"kind": Leaf(key, None, "", where)} | node, f"units.{key}", where, provenance)

@@ -51,6 +51,9 @@ class Chip(Model):
     limits: ExecutionLimits = ExecutionLimits()
     rates: tuple[PeakRate, ...] = ()
     features: tuple[str, ...] = ()
+    cost: Mapping[str, float] = Field(
+        default_factory=dict, description="what the cost model needs beyond capacities and peaks: latencies, shares"
+    )
     notes: tuple[str, ...] = Field((), description="conflicts between sources and other things a reader must know")
     sources: Mapping[str, str] = Field(default_factory=dict, description="dotted path of a figure -> key of references")
     references: Mapping[str, Source] = Field(default_factory=dict)

@@ -1,0 +1,86 @@
+"""The cost model: what one launch takes on a chip, from its profile and the chip's descriptor alone.
+
+docs/cost-model.md describes each term with its formula and where its figures come from.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.tiling.cost.machine import Machine, machine
+from core.tiling.cost.memory import traffic
+from core.tiling.cost.occupancy import Residency, demands, memory_bytes, peak_bytes, residency
+from core.tiling.cost.schedule import LaunchTime, block_time, bodies, launch_time
+from core.tiling.prediction import Prediction
+from core.tiling.profile import LaunchProfile, Profile
+from core.tiling.rules import Tiles
+
+if TYPE_CHECKING:
+    from core.hardware import Chip
+
+__all__ = ["demands", "memory_bytes", "peak_bytes", "predict"]
+
+
+def predict(profile: Profile, chip: Chip, tiles: Tiles | None = None) -> Prediction:
+    """The predicted time of one call on a chip. No device is asked and nothing is compiled.
+
+    Args:
+        profile: what the kernel does with its tiles.
+        tiles: the tile parameters by key; everything the model needs of them is in the profile already.
+
+    Raises:
+        DescriptorError: the chip describes no compute unit.
+    """
+    m = machine(chip)
+    assumptions: dict[str, None] = dict.fromkeys(profile.unknown)
+    parts = [_launch(launch, m, assumptions) for launch in profile.launches]
+    terms: dict[str, float] = {}
+    memory: dict[str, int] = {}
+    for time, resident in parts:
+        for name, seconds in time.terms.items():
+            terms[name] = terms.get(name, 0.0) + seconds
+        for name, size in resident.memory_bytes.items():
+            memory[name] = max(memory.get(name, 0), size)
+    main = max(parts, key=lambda part: part[0].seconds, default=None)
+    return Prediction(
+        seconds=sum(time.seconds for time, _ in parts),
+        bound=max(terms, key=lambda name: terms[name], default="launch"),
+        terms=terms,
+        memory_bytes=memory,
+        blocks=sum(launch.blocks for launch in profile.launches),
+        blocks_per_unit=main[1].blocks if main else None,
+        waves=main[0].waves if main else None,
+        assumptions=tuple(assumptions),
+    )
+
+
+def _launch(launch: LaunchProfile, m: Machine, assumptions: dict[str, None]) -> tuple[LaunchTime, Residency]:
+    """The time of one launch and what its blocks take; what was assumed is added to `assumptions`."""
+    resident = residency(launch, m)
+    each = bodies(launch, resident, m)
+    assumptions.update(each.assumptions)
+    assumptions.update((m.assumed[name], None) for name in _figures(launch, m) if name in m.assumed)
+    slots = m.units * (resident.blocks or 1)
+    samples = launch.trips()
+    mean = tuple(sum(column) / len(samples) for column in zip(*samples, strict=True))
+    moved = traffic(launch, mean, slots, m)
+    active = max(1, min(m.units, launch.blocks))
+    port = min(m.l2_port_bytes_per_s, m.l2_bytes_per_s / active)
+    times = [block_time(launch, each.each, trips, resident, port, m) for trips in samples]
+    return launch_time(launch, times, resident, moved, m), resident
+
+
+def _figures(launch: LaunchProfile, m: Machine) -> list[str]:
+    """Names of the figures that a prediction of this launch rests on."""
+    names = ["units", "clock_hz", "launch_s", "block_start_s"]
+    if launch.accesses:
+        names += ["memory_bytes_per_s", "memory_share", "memory_latency_s", "l2_bytes_per_s", "l2_port_bytes_per_cycle"]
+    if launch.products:
+        names += ["matrix_share", "shared_bytes_per_s", "product_latency_s"]
+    if launch.vector or launch.reductions:
+        names += ["vector_per_s"]
+        kinds = {work.kind for work in launch.vector}
+        names += [f"vector_cost_{kind}" for kind in ("special", "divide", "convert") if kind in kinds]
+    if m.simt:
+        names += ["register_overhead"]
+    return names

@@ -1,0 +1,96 @@
+"""Bytes that move between a unit, the cache behind the units and global memory.
+
+Blocks that run at the same time and read the same tile fetch it from global memory once. Which blocks those are follows
+from the launch order: consecutive blocks, along the first axis of the grid or in the panels of a swizzle. What a wave
+of blocks reads again of an earlier one is still in the cache when a wave's tiles fit there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import ceil, prod
+
+from core.tiling.cost.machine import Machine
+from core.tiling.profile import GlobalAccess, LaunchProfile
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that one launch moves.
+
+    Attributes:
+        unit_bytes: bytes of one block through its unit's port, whole sectors.
+        memory_bytes: bytes of the whole launch from and to global memory.
+    """
+
+    unit_bytes: float
+    memory_bytes: float
+
+
+def sector_bytes(access: GlobalAccess, m: Machine) -> float:
+    """Bytes of one execution, every run rounded up to whole sectors."""
+    run = access.run_bytes
+    if run <= 0:
+        return 0.0
+    sector = m.cost["sector_bytes"]
+    return access.bytes * ceil(run / sector) * sector / run
+
+
+def traffic(launch: LaunchProfile, trips: tuple[float, ...], slots: int, m: Machine) -> Traffic:
+    """Traffic of a launch whose blocks run each loop `trips` times, `slots` blocks at a time."""
+    blocks = launch.blocks
+    waves = max(1.0, blocks / slots)
+    in_wave = concurrent(launch, min(slots, blocks))
+    unit = 0.0
+    wave_bytes = 0.0
+    least = 0.0
+    for access in launch.accesses:
+        executed = sector_bytes(access, m) * trips[access.loop]
+        unit += executed
+        distinct = executed / _repeats(access, launch, trips)
+        axes = [axis for axis in range(len(launch.grid)) if f"axis{axis}" in access.varies]
+        wave_bytes += distinct * prod(in_wave[axis] for axis in axes)
+        everything = distinct * prod(launch.grid[axis] for axis in axes)
+        whole = prod(size or 1 for size in access.shape) * access.bits / 8
+        least += min(everything, whole * executed / max(1.0, access.bytes * trips[access.loop]))
+    again = max(0.0, wave_bytes * waves - least)
+    kept = min(1.0, m.l2_bytes / wave_bytes) if wave_bytes and m.l2_bytes else 0.0
+    return Traffic(unit, least + again * (1.0 - kept))
+
+
+def concurrent(launch: LaunchProfile, blocks: int) -> tuple[float, ...]:
+    """How many different indices along each axis `blocks` consecutive blocks have."""
+    grid = launch.grid
+    if launch.panel > 0 and len(grid) >= 2:
+        inner, outer = (1, 0) if launch.order == "row" else (0, 1)
+        depth = min(launch.panel, grid[inner], blocks)
+        counts = [1.0] * len(grid)
+        counts[inner] = float(depth)
+        rest = blocks / depth
+        counts[outer] = min(float(grid[outer]), max(1.0, rest))
+        rest /= counts[outer]
+        counts[inner] = min(float(grid[inner]), counts[inner] * max(1.0, rest))
+        left = blocks / max(1.0, grid[0] * grid[1])
+        for axis in range(2, len(grid)):
+            counts[axis] = min(float(grid[axis]), max(1.0, left))
+            left /= counts[axis]
+        return tuple(counts)
+    counts = []
+    left = float(blocks)
+    for size in grid:
+        counts.append(min(float(size), max(1.0, left)))
+        left /= max(1, size)
+    return tuple(counts)
+
+
+def _repeats(access: GlobalAccess, launch: LaunchProfile, trips: tuple[float, ...]) -> float:
+    """How often a block executes an access with the same address: the loops around it that the address leaves out."""
+    repeats = 1.0
+    index = access.loop
+    while index > 0:
+        loop = launch.loops[index]
+        if f"loop{index}" not in access.varies:
+            outer = trips[loop.parent] if loop.parent >= 0 else 1.0
+            repeats *= max(1.0, trips[index] / outer) if outer else 1.0
+        index = loop.parent
+    return repeats

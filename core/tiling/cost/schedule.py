@@ -1,0 +1,212 @@
+"""Time of one block, of a wave of blocks, and of the launch.
+
+A unit's pipes (matrix, vector, shared memory, its port to the cache) are shared by the blocks it holds: `r` blocks need
+`r` times what one needs. A block also has a chain of dependent steps that takes its time however idle the pipes are.
+The longer of the two decides, with a soft maximum, since nothing overlaps perfectly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from math import ceil
+
+from core.tiling.cost.machine import Machine
+from core.tiling.cost.matrix import product_cost
+from core.tiling.cost.memory import Traffic, sector_bytes
+from core.tiling.cost.occupancy import Residency
+from core.tiling.cost.vector import reduction_cost, work_seconds
+from core.tiling.profile import LaunchProfile
+
+#: Exponent of the soft maximum: two equal terms take 2 ** (1 / 8) = 9% longer than one.
+_SHARPNESS = 8.0
+_GROUP_WAVES = 4
+
+
+@dataclass(slots=True)
+class Body:
+    """What one execution of a loop's body takes; seconds of a unit's pipes unless said otherwise.
+
+    Attributes:
+        latency: of dependent steps, seconds.
+        loaded: bytes that copies bring in; `stored`: bytes that leave.
+        staged: bytes of the loads that a pipeline of stages can run ahead with.
+    """
+
+    matrix: float = 0.0
+    vector: float = 0.0
+    special: float = 0.0
+    shared: float = 0.0
+    latency: float = 0.0
+    loaded: float = 0.0
+    staged: float = 0.0
+    stored: float = 0.0
+
+
+@dataclass(slots=True)
+class Bodies:
+    """Every loop's body, and what was assumed on the way."""
+
+    each: list[Body]
+    assumptions: dict[str, None] = field(default_factory=dict)
+
+
+def soft_maximum(values: Iterable[float]) -> float:
+    """A maximum that is a little more where several values are near it."""
+    found = [value for value in values if value > 0]
+    most = max(found, default=0.0)
+    if not most:
+        return 0.0
+    return float(most * sum((value / most) ** _SHARPNESS for value in found) ** (1 / _SHARPNESS))
+
+
+def bodies(launch: LaunchProfile, residency: Residency, m: Machine) -> Bodies:
+    """What each loop's body takes."""
+    each = [Body() for _ in launch.loops]
+    found = Bodies(each)
+    for product in launch.products:
+        cost = product_cost(product, residency.threads, m)
+        body = each[product.loop]
+        body.matrix += cost.seconds
+        body.shared += cost.shared_bytes / m.shared_bytes_per_s
+        body.latency += cost.latency
+        if cost.assumption:
+            found.assumptions[cost.assumption] = None
+    for work in launch.vector:
+        seconds = work_seconds(work, m)
+        if work.kind == "special":
+            each[work.loop].special += seconds
+        else:
+            each[work.loop].vector += seconds
+    for reduction in launch.reductions:
+        seconds, latency = reduction_cost(reduction, residency.threads, m)
+        each[reduction.loop].vector += seconds
+        each[reduction.loop].latency += latency
+    for touched in launch.shared:
+        each[touched.loop].shared += touched.bytes / m.shared_bytes_per_s
+        each[touched.loop].latency += m.cost["barrier_s"]
+    for access in launch.accesses:
+        body, moved = each[access.loop], sector_bytes(access, m)
+        if access.mode == "read":
+            body.loaded += moved
+            if access.onchip == "shared":
+                body.staged += moved
+        else:
+            body.stored += moved
+        if access.onchip == "shared":
+            body.shared += access.bytes / m.shared_bytes_per_s
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTime:
+    """One block on one unit: seconds of each pipe, and of the chain of dependent steps."""
+
+    matrix: float
+    vector: float
+    shared: float
+    port: float
+    chain: float
+
+    def together(self, blocks: int) -> float:
+        """Seconds in which a unit that holds `blocks` of them finishes all."""
+        pipes = (self.matrix, self.vector, self.shared, self.port)
+        return soft_maximum((*(blocks * pipe for pipe in pipes), self.chain))
+
+
+def block_time(
+    launch: LaunchProfile, each: list[Body], trips: tuple[float, ...], residency: Residency, port: float, m: Machine
+) -> BlockTime:
+    """The time of a block that runs each loop `trips` times; `port` is the bytes a second its unit can take in."""
+    resident_waves = max(1, residency.threads // m.lanes) if m.simt else m.sub_units
+    waves_each = resident_waves / m.sub_units
+    issue = waves_each / (waves_each + 1.0) if m.simt else 1.0
+    contexts = max(1.0, resident_waves / _GROUP_WAVES)
+    matrix = vector = shared = moved = 0.0
+    chain = m.cost["block_start_s"]
+    for index, body in enumerate(each):
+        runs = trips[index]
+        if not runs:
+            continue
+        pipe_vector = soft_maximum((body.vector, body.special))
+        matrix += runs * body.matrix
+        vector += runs * pipe_vector
+        shared += runs * body.shared
+        moved += runs * (body.loaded + body.stored)
+        loop = launch.loops[index]
+        work_matrix, work_vector = max(body.matrix, body.shared), (body.vector + body.special) / issue
+        compute = max(work_matrix, work_vector) + min(work_matrix, work_vector) / contexts + body.latency
+        stages = max(2, loop.stages) if m.plans_memory else loop.stages
+        arrival = m.cost["memory_latency_s"] + body.loaded / port if body.loaded else 0.0
+        leave = body.stored / port
+        if stages >= 1 and body.staged:
+            step = max(compute + leave, body.staged / port, (arrival + compute) / stages)
+            outer = trips[loop.parent] if loop.parent >= 0 else 1.0
+            chain += runs * step + outer * arrival
+        else:
+            chain += runs * (compute + arrival + leave)
+    return BlockTime(matrix, vector, shared, moved / port, chain)
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTime:
+    """One launch.
+
+    Attributes:
+        waves: whole passes over the units.
+        terms: seconds each limit would take alone.
+    """
+
+    seconds: float
+    waves: int
+    terms: dict[str, float]
+
+
+def launch_time(
+    launch: LaunchProfile,
+    times: list[BlockTime],
+    residency: Residency,
+    traffic: Traffic,
+    m: Machine,
+) -> LaunchTime:
+    """The time of a whole launch from the times of the blocks that stand for its grid, in launch order."""
+    blocks = launch.blocks
+    if not blocks:
+        return LaunchTime(m.cost["launch_s"], 0, {"launch": m.cost["launch_s"]})
+    resident = residency.blocks or 1
+    slots = m.units * resident
+    waves = ceil(blocks / slots)
+    mean = _mean(times)
+    if len(times) == 1:
+        full, rest = divmod(blocks, slots)
+        busy = full * mean.together(resident) + (mean.together(ceil(rest / m.units)) if rest else 0.0)
+    else:
+        held = min(resident, ceil(blocks / m.units))
+        busy = blocks / (m.units * held) * mean.together(held)
+        longest = max(times, key=lambda time: time.chain).together(1)
+        busy = max(busy + times[-1].together(1) / 2, longest)
+    share = blocks / min(blocks, m.units)
+    cache = traffic.unit_bytes * blocks / m.l2_bytes_per_s
+    memory = traffic.memory_bytes / m.memory_bytes_per_s
+    seconds = soft_maximum((busy, cache, memory))
+    terms = {
+        "matrix": mean.matrix * share,
+        "vector": mean.vector * share,
+        "shared": mean.shared * share,
+        "l2": max(cache, mean.port * share),
+        "memory": memory,
+        "latency": mean.chain * waves,
+        "launch": m.cost["launch_s"],
+    }
+    return LaunchTime(seconds + m.cost["launch_s"], waves, terms)
+
+
+def _mean(times: list[BlockTime]) -> BlockTime:
+    count = len(times)
+    return BlockTime(
+        sum(t.matrix for t in times) / count,
+        sum(t.vector for t in times) / count,
+        sum(t.shared for t in times) / count,
+        sum(t.port for t in times) / count,
+        sum(t.chain for t in times) / count,
+    )

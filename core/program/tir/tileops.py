@@ -235,6 +235,8 @@ OPERATORS: Mapping[str, Operator] = {
     "tl.tileop.tma_copy": _copy,
     "tl.tileop.fill": _fill,
     "tl.tileop.gemm": _gemm,
+    # In flight until the kernel waits; the wait stays opaque, so that no family takes the order for granted.
+    "tl.tileop.wgmma_gemm": _gemm,
     "tl.tileop.reduce": _reduce,
     "tl.tileop.cumsum": _scan("sum"),
     "tl.tileop.cummax": _scan("max"),
@@ -250,8 +252,10 @@ OPERATORS: Mapping[str, Operator] = {
     "tl.tileop.finalize_reducer_v2": _reducer_finalize,
 }
 
-#: Annotations of a copy that change what it means rather than how it is done: such a copy stays opaque.
-_MEANINGFUL_COPY_ANNOTATIONS = frozenset({"dst_block", "cluster_mask", "barrier"})
+#: Annotations of a copy that change what it means rather than how it is done: such a copy stays opaque. One that
+#: completes at a barrier, for every block of a cluster perhaps, is what it says once the kernel has waited; the wait is
+#: opaque, so a family that needs the order refuses the kernel there.
+_MEANINGFUL_COPY_ANNOTATIONS = frozenset({"dst_block"})
 
 
 def convert_tile_operator(context: Context, call: Any) -> Stmt | None:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from core.runtime.plan import TensorMap
+
 
 @dataclass(frozen=True)
 class LaunchStep:
@@ -14,7 +16,7 @@ class LaunchStep:
     Attributes:
         function: name of the entry point.
         arguments: one per parameter of the entry point: `tensor:<i>` (data pointer of parameter i of the kernel),
-            `workspace:<i>`, or an expression over symbols and scalars.
+            `workspace:<i>`, `map:<i>` (a TMA descriptor), or an expression over symbols and scalars.
         extents: the launch parameters in the order of the function's launch tags, as expressions.
         conditions: all must hold for the launch to happen.
     """
@@ -33,11 +35,13 @@ class LaunchPlan:
         steps: in order.
         workspaces: (dtype, number of elements as an expression) of each.
         scalars: position of each scalar parameter by the name that expressions use.
+        maps: the tensor maps that `map:<i>` arguments stand for.
     """
 
     steps: tuple[LaunchStep, ...]
     workspaces: tuple[tuple[str, str], ...] = ()
     scalars: Mapping[str, int] = field(default_factory=dict)
+    maps: tuple[TensorMap, ...] = ()
 
 
 class UnreadableHost(Exception):
@@ -52,7 +56,9 @@ def read_plan(host_module: Any, parameter_counts: Mapping[str, int]) -> LaunchPl
 
     Assumes: the host function binds each argument with `tvm_struct_get(args, i, ...)`, tensors' data through their
     handle, and launches kernels inside an attribute named `compute_scope` with `call_packed(name, arguments...,
-    extents...)`, one extent per launch tag of the device function.
+    extents...)`, one extent per launch tag of the device function. Tensor maps are variables bound to a
+    `tvm_stack_alloca` and filled by `__tvm_tensormap_create_tiled` or `..._im2col`, whose arguments are those of the
+    driver's encoders with the strides' first entry, the element size, in front.
 
     Raises:
         UnreadableHost: a statement or expression that is none of these.
@@ -70,11 +76,15 @@ class _Reader:
         self.values: dict[Any, str] = {}
         self.steps: list[LaunchStep] = []
         self.scalars: dict[str, int] = {}
+        self.named: dict[str, Any] = {}
+        self.allocated: set[Any] = set()
+        self.maps: dict[Any, int] = {}
+        self.map_list: list[TensorMap] = []
         self.inside = False
 
     def read(self, body: Any) -> LaunchPlan:
         self.statement(body, ())
-        return LaunchPlan(tuple(self.steps), tuple(self.workspaces), self.scalars)
+        return LaunchPlan(tuple(self.steps), tuple(self.workspaces), self.scalars, tuple(self.map_list))
 
     def statement(self, stmt: Any, conditions: tuple[str, ...]) -> None:
         kind = type(stmt).__name__
@@ -109,6 +119,9 @@ class _Reader:
                 self.sources[stmt.var] = source
                 if source[0] == "value" and str(stmt.var.dtype) != "handle":
                     self.scalars[str(stmt.var.name)] = source[1]
+            return
+        if type(stmt.value).__name__ == "Call" and stmt.value.op.name == "tirx.tvm_stack_alloca":
+            self.allocated.add(stmt.var)
             return
         self.values[stmt.var] = self.expression(stmt.value)
 
@@ -145,6 +158,9 @@ class _Reader:
         name = str(call.args[0].value)
         if name in _RUNTIME_CALLS:
             return
+        if name in _TENSOR_MAPS:
+            self.tensor_map(name, call.args[1:], conditions)
+            return
         if name not in self.parameter_counts:
             raise UnreadableHost(f"a call of {name}, which is no kernel, on the host")
         count = 1 + self.parameter_counts[name]
@@ -152,8 +168,58 @@ class _Reader:
         extents = tuple(self.expression(a) for a in call.args[count:])
         self.steps.append(LaunchStep(name, arguments, extents, conditions))
 
+    def tensor_map(self, name: str, arguments: Any, conditions: tuple[str, ...]) -> None:
+        """Notes the recipe of a TMA descriptor: destination, data type, rank, data, then the encoder's numbers."""
+        variable, data_type, rank, data = arguments[0], int(arguments[1]), int(arguments[2]), arguments[3]
+        source = self.sources.get(data) if type(data).__name__ == "Var" else None
+        if variable not in self.allocated or variable in self.maps or source is None or source[0] != "data":
+            raise UnreadableHost(f"{name} of {data} into {variable} on the host")
+        if conditions:
+            raise UnreadableHost(f"{name} under a condition on the host")
+        texts = [self.expression(value) for value in arguments[4:]]
+
+        def take(count: int) -> tuple[str, ...]:
+            taken = tuple(texts[:count])
+            del texts[:count]
+            return taken
+
+        def numbers(count: int) -> tuple[int, ...]:
+            try:
+                return tuple(int(text) for text in take(count))
+            except ValueError as error:
+                raise UnreadableHost(f"{name} with a number known at run time only: {error}") from error
+
+        dims, strides = take(rank), take(rank)[1:]
+        box = take(rank) if _TENSOR_MAPS[name] == "tiled" else ()
+        steps = take(rank)
+        window: dict[str, Any] = {}
+        if _TENSOR_MAPS[name] == "im2col":
+            window = {"lower": numbers(rank - 2), "upper": numbers(rank - 2)}
+            window["pixels"], window["channels"] = numbers(2)
+        interleave, swizzle, l2_promotion, out_of_bounds = numbers(4)
+        if texts:
+            raise UnreadableHost(f"{name} with {len(texts)} arguments more than the driver's encoder")
+        self.maps[variable] = len(self.map_list)
+        self.map_list.append(
+            TensorMap(
+                tensor=source[1],
+                data_type=data_type,
+                dims=dims,
+                strides=strides,
+                box=box,
+                element_strides=steps,
+                interleave=interleave,
+                swizzle=swizzle,
+                l2_promotion=l2_promotion,
+                out_of_bounds=out_of_bounds,
+                **window,
+            )
+        )
+
     def argument(self, value: Any) -> str:
         if type(value).__name__ == "Var":
+            if value in self.maps:
+                return f"map:{self.maps[value]}"
             if value in self.buffers:
                 return f"workspace:{self.buffers[value]}"
             source = self.sources.get(value)
@@ -165,7 +231,12 @@ class _Reader:
         """The expression in Python, over the names of symbols and scalars."""
         kind = type(value).__name__
         if kind == "Var":
-            return self.values.get(value, str(value.name))
+            if value in self.values:
+                return self.values[value]
+            name = str(value.name)
+            if not self.named.setdefault(name, value).same_as(value):
+                raise UnreadableHost(f"two variables named {name} on the host")
+            return name
         if kind in ("IntImm", "FloatImm"):
             return repr(value.value)
         if kind == "Cast":
@@ -193,6 +264,8 @@ class _Reader:
 _NO_LAUNCH = ("tirx.ret",)
 #: Packed functions of TVM's runtime that whoever follows the plan does by itself.
 _RUNTIME_CALLS = ("__tvm_set_device",)
+#: Packed functions that encode a TMA descriptor.
+_TENSOR_MAPS = {"__tvm_tensormap_create_tiled": "tiled", "__tvm_tensormap_create_im2col": "im2col"}
 
 #: Division: extents are not negative, where truncation and floor agree.
 _BINARY = {

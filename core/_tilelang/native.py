@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core._tilelang.hostplan import LaunchPlan, UnreadableHost, read_plan
 from core._tilelang.importing import import_tilelang
 from core._tilelang.silence import silent
 
@@ -22,7 +23,9 @@ class DeviceFunction:
         tensor_maps: per argument, whether it is a TMA descriptor passed by value.
         launch_tags: TVM's launch parameters in order (`blockIdx.x`, ..., `tirx.use_dyn_shared_memory`).
         grid: block counts as expressions; threads: per block.
-        dynamic_shared_bytes: as passed at launch; an expression when symbolic.
+        dynamic_shared_bytes: as passed at launch; None when symbolic.
+        cooperative: it has a barrier over the whole grid.
+        programmatic: it waits for the launch in front of it by itself (`T.pdl_sync`).
     """
 
     name: str
@@ -32,15 +35,22 @@ class DeviceFunction:
     grid: tuple[str, str, str]
     threads: tuple[int, int, int]
     dynamic_shared_bytes: int | None
+    cooperative: bool = False
+    programmatic: bool = False
 
 
 @dataclass(frozen=True)
 class NativeModules:
-    """Text from which a launchable kernel can be built anywhere: device source, host source, runtime metadata."""
+    """Text from which a launchable kernel can be built anywhere: device source, host source, runtime metadata.
+
+    `plan` is what the host source does, as data; where it does something a plan cannot say, `unreadable` names it.
+    """
 
     device_source: str
     host_source: str
     functions: tuple[DeviceFunction, ...]
+    plan: LaunchPlan | None = None
+    unreadable: str = ""
 
     def runtime_metadata(self) -> str:
         """The JSON that the TVM runtime's CUDA module wants beside the binary."""
@@ -48,12 +58,20 @@ class NativeModules:
 
 
 def runtime_metadata(functions: Sequence[DeviceFunction]) -> str:
-    """Assumes: `runtime.LoadMetaDataFromJSON` reads `func_info` entries of this form."""
+    """The JSON that the TVM runtime's CUDA module wants beside the binary.
+
+    Assumes: `runtime.LoadMetaDataFromJSON` reads `func_info` entries of this form; the tags of the two special launches
+    have no argument of their own.
+    """
     info = {
         function.name: {
             "name": function.name,
             "arg_types": list(function.argument_types),
-            "launch_param_tags": list(function.launch_tags),
+            "launch_param_tags": [
+                *(["tirx.use_programtic_dependent_launch"] if function.programmatic else ()),
+                *(["tirx.use_cooperative_launch"] if function.cooperative else ()),
+                *function.launch_tags,
+            ],
             "arg_extra_tags": [int(flag) for flag in function.tensor_maps],
         }
         for function in functions
@@ -66,7 +84,8 @@ def lower_native(prim_func: Any, tvm_target: Mapping[str, Any], pass_configs: Ma
 
     Assumes: `create_backend_context`, `lower_to_host_device_ir` and `host_codegen` of `tilelang.engine.lower`; the
     device module's functions carry `thread_extent`, `dyn_shared_memory_buf`, `tirx.kernel_launch_params`, and mark
-    tensor maps with the storage scope `grid_constant`; the host module is C whose entry point is `__tvm_ffi_main`.
+    tensor maps with the storage scope `grid_constant`, barriers over the grid with `use_cooperative_groups` and waits for
+    the launch in front with `has_cuda_pdl_sync`; the host module is C whose entry point is `__tvm_ffi_main`.
 
     Raises: whatever TileLang raises; callers translate it (`core.compiler.messages.translate`).
     """
@@ -81,9 +100,17 @@ def lower_native(prim_func: Any, tvm_target: Mapping[str, Any], pass_configs: Ma
     with silent(), tvm.transform.PassContext(opt_level=3, config=configs), context.target:
         host_module, device_module, *_ = engine.lower_to_host_device_ir(prim_func, context)
         functions = tuple(_device_function(func) for _, func in device_module.functions.items())
+        plan, unreadable = _plan(host_module, functions)
         device = engine.device_codegen_without_compile(device_module, context)
         host = engine.host_codegen(host_module, context)
-    return NativeModules(_text(device.inspect_source()), _text(host.inspect_source()), functions)
+    return NativeModules(_text(device.inspect_source()), _text(host.inspect_source()), functions, plan, unreadable)
+
+
+def _plan(host_module: Any, functions: Sequence[DeviceFunction]) -> tuple[LaunchPlan | None, str]:
+    try:
+        return read_plan(host_module, {f.name: len(f.argument_types) for f in functions}), ""
+    except UnreadableHost as error:
+        return None, str(error)
 
 
 def _device_function(func: Any) -> DeviceFunction:
@@ -105,6 +132,8 @@ def _device_function(func: Any) -> DeviceFunction:
         grid=(axis("blockIdx.x"), axis("blockIdx.y"), axis("blockIdx.z")),
         threads=(int(axis("threadIdx.x")), int(axis("threadIdx.y")), int(axis("threadIdx.z"))),
         dynamic_shared_bytes=_as_int(shared),
+        cooperative=bool(attrs.get("use_cooperative_groups", 0)),
+        programmatic=bool(attrs.get("has_cuda_pdl_sync", 0)),
     )
 
 

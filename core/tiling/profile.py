@@ -176,7 +176,7 @@ class LaunchProfile:
     Attributes:
         grid: blocks per axis, x first.
         threads: threads per block the author asked for; None when the backend chooses.
-        order, panel: `row` or `column` and the panel in blocks of a swizzled launch order; `""` and 0 without.
+        order, panel: `row` or `column` and the panel in blocks of a swizzled launch order; `row` and 0 without.
         cluster: blocks of a cluster.
         loops: the block itself, then every loop and condition, outer before inner.
     """

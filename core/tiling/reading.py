@@ -420,4 +420,4 @@ def _used(exprs: Iterable[Expr]) -> set[Var]:
 
 def _swizzle(launch: Launch) -> tuple[str, int]:
     found = _SWIZZLE.search(str(launch.annotations.get("swizzle", "")))
-    return (found[1].lower(), int(found[2])) if found else ("", 0)
+    return (found[1].lower(), int(found[2])) if found else ("row", 0)

@@ -1,0 +1,266 @@
+"""The profiles of all candidates of a kernel from a handful of traces.
+
+Tracing a kernel takes 10 to 100 ms, so that tracing hundreds of candidates takes too long. Their profiles differ only
+in numbers, and nearly every number is a product of functions of one tile parameter each: the bytes of a tile are
+`block_M` times `block_K` times a constant, the blocks of a grid a ceil-division by `block_M`. So one candidate is
+traced, then the same with each other value of each parameter; the ratios make a table, and a product of table entries
+is the number of any candidate. Candidates that were left out are traced to check that.
+
+Where a value changes the *structure* (another statement, another loop), the candidates with it make a family of their
+own. What cannot be explained is traced when it is asked for, and `notes` says so.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from math import isclose
+from typing import TYPE_CHECKING, Any
+
+from core.errors import TileHALError
+from core.tiling.parameters import TileParameter, Value
+from core.tiling.profile import Profile, profile
+from core.tiling.rules import Tiles
+
+if TYPE_CHECKING:
+    from core.program.program import Program
+
+#: Candidates traced to check a family, beside those it is made from.
+_CHECKS = 4
+
+Number = int | float
+
+
+class ProfileFamily:
+    """Profiles by tiles. Made with :meth:`fit`.
+
+    Attributes:
+        traces: traces that were asked for so far.
+        notes: what could not be explained, one sentence each.
+    """
+
+    def __init__(self, trace: Callable[[Tiles], Program], names: Sequence[str]) -> None:
+        self.notes: list[str] = []
+        self._trace = trace
+        self._names = tuple(names)
+        self._traced: dict[tuple[Value, ...], _Flat | TileHALError] = {}
+        self._members: list[_Member] = []
+
+    @classmethod
+    def fit(
+        cls,
+        trace: Callable[[Tiles], Program],
+        parameters: Mapping[str, TileParameter],
+        candidates: Sequence[Tiles],
+    ) -> ProfileFamily:
+        """A family that covers `candidates`.
+
+        Args:
+            trace: the program of a configuration, by parameter name.
+            parameters: the tile parameters by name.
+            candidates: configurations, every parameter in each.
+        """
+        family = cls(trace, tuple(parameters))
+        keys = list(dict.fromkeys(family._key(tiles) for tiles in candidates))
+        family._cover(keys)
+        return family
+
+    @property
+    def traces(self) -> int:
+        return len(self._traced)
+
+    def profile(self, tiles: Tiles) -> Profile:
+        """The profile of a configuration: explained, or traced where it is not.
+
+        Raises:
+            TileHALError: the kernel cannot be traced with it.
+        """
+        key = self._key(tiles)
+        if key not in self._traced:
+            for member in self._members:
+                numbers = member.numbers(key)
+                if numbers is not None:
+                    return build(member.structure, numbers)
+        found = self._at(key)
+        if isinstance(found, TileHALError):
+            raise found
+        return build(found.structure, found.numbers)
+
+    # -- Fitting ----------------------------------------------------------------------------------------------
+
+    def _key(self, tiles: Tiles) -> tuple[Value, ...]:
+        return tuple(tiles[name] for name in self._names)
+
+    def _at(self, key: tuple[Value, ...]) -> _Flat | TileHALError:
+        """The trace of a configuration, flattened; the error where it has none."""
+        if key not in self._traced:
+            try:
+                found = profile(self._trace(dict(zip(self._names, key, strict=True))))
+                self._traced[key] = flatten(found)
+            except TileHALError as error:
+                self._traced[key] = error
+        return self._traced[key]
+
+    def _cover(self, keys: list[tuple[Value, ...]]) -> None:
+        """Families for these candidates: one, or one for each group of values of a parameter that need their own."""
+        if not keys:
+            return
+        values = [sorted({key[i] for key in keys}, key=_order) for i in range(len(self._names))]
+        if len(keys) <= 1 + sum(len(own) - 1 for own in values):
+            return  # tracing each of them is no more work
+        base = _middle(keys, values)
+        center = self._at(base)
+        if isinstance(center, TileHALError):
+            self._cover_without(keys, values, base)
+            return
+        for position, own in enumerate(values):
+            groups: dict[Any, list[Value]] = {}
+            for value in own:
+                found = self._at(_with(base, position, value))
+                groups.setdefault(None if isinstance(found, TileHALError) else found.structure, []).append(value)
+            if len(groups) > 1:
+                for structure, group in groups.items():
+                    if structure is not None:
+                        self._cover([key for key in keys if key[position] in group])
+                return
+        self._explain(keys, values, base, center)
+
+    def _cover_without(self, keys: list[tuple[Value, ...]], values: list[list[Value]], base: tuple[Value, ...]) -> None:
+        """The middle one cannot be traced: the largest group of candidates without one of its values."""
+        for position, own in enumerate(values):
+            if len(own) > 1:
+                for rest in ([v for v in own if v != base[position]], [base[position]]):
+                    self._cover([key for key in keys if key[position] in rest])
+                return
+
+    def _explain(
+        self, keys: list[tuple[Value, ...]], values: list[list[Value]], base: tuple[Value, ...], center: _Flat
+    ) -> None:
+        member = _Member(base, center)
+        for position, own in enumerate(values):
+            for value in own:
+                found = self._at(_with(base, position, value))
+                assert not isinstance(found, TileHALError)
+                member.learn(position, value, found.numbers)
+        others = [key for key in keys if sum(a != b for a, b in zip(key, base, strict=True)) > 1]
+        checked = random.Random(0).sample(others, min(_CHECKS, len(others)))
+        samples = [(key, self._at(key)) for key in checked]
+        wrong = [key for key, found in samples if not _agrees(member, key, found)]
+        if wrong:
+            text = ", ".join(f"{name}={value}" for name, value in zip(self._names, wrong[0], strict=True))
+            self.notes.append(f"{len(keys)} candidates are traced one by one: {text} is not what others make it")
+            return
+        self._members.append(member)
+
+
+@dataclass(slots=True)
+class _Member:
+    """Profiles of one structure: the numbers at `base`, and what each other value of a parameter makes of them."""
+
+    base: tuple[Value, ...]
+    center: _Flat
+    effects: dict[tuple[int, Value], list[tuple[int, float, bool]]] = field(default_factory=dict)
+
+    @property
+    def structure(self) -> Any:
+        return self.center.structure
+
+    def learn(self, position: int, value: Value, numbers: tuple[Number, ...]) -> None:
+        """Which numbers change with this value: by what factor, or by how much where they were nothing."""
+        self.effects[position, value] = [
+            (index, after / before if before else float(after), bool(before))
+            for index, (before, after) in enumerate(zip(self.center.numbers, numbers, strict=True))
+            if before != after
+        ]
+
+    def numbers(self, key: tuple[Value, ...]) -> tuple[Number, ...] | None:
+        """The numbers of a configuration; None when a value of it was not seen."""
+        found: list[Number] = list(self.center.numbers)
+        for position, value in enumerate(key):
+            effect = self.effects.get((position, value))
+            if effect is None:
+                return None
+            for index, change, is_factor in effect:
+                found[index] = found[index] * change if is_factor else found[index] + change
+        return tuple(
+            round(number) if isinstance(before, int) else number
+            for number, before in zip(found, self.center.numbers, strict=True)
+        )
+
+
+def _agrees(member: _Member, key: tuple[Value, ...], found: _Flat | TileHALError) -> bool:
+    if isinstance(found, TileHALError):
+        return True  # it is refused when its turn comes
+    numbers = member.numbers(key)
+    return (
+        numbers is not None
+        and found.structure == member.structure
+        and all(isclose(a, b, rel_tol=1e-6, abs_tol=1e-9) for a, b in zip(numbers, found.numbers, strict=True))
+    )
+
+
+def _order(value: Value) -> tuple[bool, Any]:
+    return isinstance(value, str), value
+
+
+def _middle(keys: list[tuple[Value, ...]], values: list[list[Value]]) -> tuple[Value, ...]:
+    """The candidate nearest to the middle of every parameter's values."""
+    middles = [own[len(own) // 2] for own in values]
+    return min(keys, key=lambda key: sum(a != b for a, b in zip(key, middles, strict=True)))
+
+
+def _with(key: tuple[Value, ...], position: int, value: Value) -> tuple[Value, ...]:
+    return (*key[:position], value, *key[position + 1 :])
+
+
+# -- A profile as a structure and its numbers ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Flat:
+    """`structure` is what is left of a profile when its numbers are taken out."""
+
+    structure: Any
+    numbers: tuple[Number, ...]
+
+
+class _Hole:
+    """Where a number was."""
+
+
+_HOLE = _Hole()
+
+
+def flatten(found: Any) -> _Flat:
+    """A nest of dataclasses and tuples as its structure and its numbers, in order."""
+    numbers: list[Number] = []
+
+    def visit(value: Any) -> Any:
+        if isinstance(value, bool | str) or value is None:
+            return value
+        if isinstance(value, int | float):
+            numbers.append(value)
+            return _HOLE
+        if isinstance(value, tuple):
+            return tuple(map(visit, value))
+        return (type(value), *(visit(getattr(value, part.name)) for part in fields(value)))
+
+    return _Flat(visit(found), tuple(numbers))
+
+
+def build(structure: Any, numbers: tuple[Number, ...]) -> Profile:
+    """The profile with this structure and these numbers."""
+    found = _build(structure, iter(numbers))
+    assert isinstance(found, Profile)
+    return found
+
+
+def _build(structure: Any, numbers: Iterator[Number]) -> Any:
+    if structure is _HOLE:
+        return next(numbers)
+    if not isinstance(structure, tuple):
+        return structure
+    if structure and isinstance(structure[0], type):
+        return structure[0](*[_build(part, numbers) for part in structure[1:]])
+    return tuple([_build(part, numbers) for part in structure])

@@ -133,13 +133,13 @@ class DescriptorError(TileHALError):
 
 
 class TuningError(TileHALError):
-    """A tuning run cannot start or go on: nothing to measure, no device to measure on, no worker that holds the chip."""
+    """A tuning run cannot start or go on: nothing to measure, no device, no worker that holds the chip."""
 
     code = "tuning"
 
 
 class TuningStoreError(TuningError):
-    """The store of tuned results cannot be read or written: no space left, another schema, a damaged or foreign file."""
+    """The store of tuned results cannot be read or written: no space, another schema, a damaged or foreign file."""
 
     code = "tuning-store"
 
@@ -156,3 +156,9 @@ class KernelError(TileHALError):
     """What was passed to `core.compile` is not a kernel, or tracing it failed."""
 
     code = "kernel"
+
+
+class BaselineError(TileHALError):
+    """A baseline cannot be recorded or compared: a bad suite or snapshot, different chips, a build that cannot run."""
+
+    code = "baseline"

@@ -1,4 +1,4 @@
-"""Measuring kernels on a device: timing, inputs to time them with, baselines.
+"""Measuring kernels on a device: timing, the tuner and its store of results, baselines.
 
 Each name is loaded when it is first used.
 """
@@ -9,19 +9,30 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from core.tuning.environment import Environment as Environment
     from core.tuning.inputs import make_arguments as make_arguments
+    from core.tuning.lookup import Tuned as Tuned
+    from core.tuning.lookup import tuned_tiles as tuned_tiles
+    from core.tuning.lookup import use_tuned as use_tuned
     from core.tuning.measure import Measurement as Measurement
     from core.tuning.measure import Together as Together
     from core.tuning.measure import measure as measure
     from core.tuning.measure import measure_together as measure_together
+    from core.tuning.records import Key as Key
+    from core.tuning.records import Outcome as Outcome
+    from core.tuning.records import Result as Result
+    from core.tuning.store import Store as Store
+    from core.tuning.store import default_store as default_store
 
-_MODULE_OF = {
-    "make_arguments": "core.tuning.inputs",
-    "Measurement": "core.tuning.measure",
-    "Together": "core.tuning.measure",
-    "measure": "core.tuning.measure",
-    "measure_together": "core.tuning.measure",
+_HOMES = {
+    "environment": ("Environment",),
+    "inputs": ("make_arguments",),
+    "lookup": ("Tuned", "tuned_tiles", "use_tuned"),
+    "measure": ("Measurement", "Together", "measure", "measure_together"),
+    "records": ("Key", "Outcome", "Result"),
+    "store": ("Store", "default_store"),
 }
+_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = sorted(_MODULE_OF)
 
@@ -30,7 +41,7 @@ def __getattr__(name: str) -> Any:
     module = _MODULE_OF.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(module), name)
+    value = getattr(import_module(f"{__name__}.{module}"), name)
     globals()[name] = value
     return value
 

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+import pytest
+
+from core.tuning.environment import Environment
+from core.tuning.records import Key
+from core.tuning.store import Store
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path, monkeypatch):
+    """Neither the user's store nor their policy reaches a test, and a test's results reach no one."""
+    monkeypatch.setenv("TILEHAL_TUNING_STORE", str(tmp_path / "own" / "tuned.sqlite"))
+    monkeypatch.delenv("TILEHAL_TUNED", raising=False)
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = Store(tmp_path / "store.sqlite")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def environment():
+    return Environment("driver: One; 8 x SM", "570.1", "nvcc 12.8", "0.1.15", ("tilehal 0.1.0", "tilehal-one 0.1.0"))
+
+
+@pytest.fixture
+def key(environment):
+    return Key("matmul", "f" * 16, '{"K":64,"M":128,"dtype":"float16"}', ("float16",), "cuda:h200", environment)

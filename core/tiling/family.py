@@ -19,6 +19,7 @@ from math import isclose
 from typing import TYPE_CHECKING, Any
 
 from core.errors import TileHALError
+from core.tiling import profile as records
 from core.tiling.parameters import TileParameter, Value
 from core.tiling.profile import Profile, profile
 from core.tiling.rules import Tiles
@@ -264,3 +265,24 @@ def _build(structure: Any, numbers: Iterator[Number]) -> Any:
     if structure and isinstance(structure[0], type):
         return structure[0](*[_build(part, numbers) for part in structure[1:]])
     return tuple([_build(part, numbers) for part in structure])
+
+
+def structure_to_json(structure: Any) -> Any:
+    """A structure as plain data, for a file."""
+    if structure is _HOLE:
+        return 0
+    if not isinstance(structure, tuple):
+        return structure
+    if structure and isinstance(structure[0], type):
+        return [structure[0].__name__, *map(structure_to_json, structure[1:])]
+    return ["", *map(structure_to_json, structure)]
+
+
+def structure_from_json(data: Any) -> Any:
+    """The structure that :func:`structure_to_json` wrote."""
+    if data == 0 and not isinstance(data, bool):
+        return _HOLE
+    if not isinstance(data, list):
+        return data
+    name, *parts = data
+    return (*((getattr(records, name),) if name else ()), *map(structure_from_json, parts))

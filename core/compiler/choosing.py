@@ -13,10 +13,8 @@ from core.tiling.ranking import Ranking, Verdict
 from core.tiling.rules import Rejection, Tiles
 
 if TYPE_CHECKING:
-    from core.hardware import Chip
     from core.runtime.kernel import Kernel
-    from core.tiling.factory import KernelFactory
-    from core.tiling.tracing import Tracer
+    from core.tiling.problem import TileProblem
 
 #: What a tile chosen by rule may fail with, so that the next candidate is tried.
 _TILE_FAULTS = (ResourceExceeded, UnsupportedOp, ShapeMismatch, KernelError)
@@ -37,41 +35,38 @@ class Chosen:
     rejected: tuple[Rejection, ...] = ()
 
 
-def first_that_compiles(
-    factory: KernelFactory,
-    chip: Chip,
-    ranking: Ranking,
-    overrides: Tiles,
-    tracer: Tracer,
-    attempt: Callable[[Chosen], Kernel],
-) -> Kernel:
+def first_that_compiles(problem: TileProblem, attempt: Callable[[Chosen], Kernel]) -> Kernel:
     """The kernel of the best candidate that compiles.
 
     Args:
-        overrides: the user's tile parameters; with all of them given, a failure is the user's to see as it is.
-        tracer: traces made already.
         attempt: compiles a candidate.
 
     Raises:
-        TileHALError: no candidate compiles: what stands in the way.
+        TileHALError: no candidate compiles: what stands in the way. With every tile parameter given by the user, the
+            failure as it is.
     """
+    ranking = problem.ranking(checked=True)
+    all_given = len(problem.overrides) == len(problem.factory.parameters)
     # A configuration that a rule's author asked for by name and that could not be had is part of the answer.
-    rejected = [Rejection(v.tiles, v.reason) for v in ranking.refused if v.preferred is not None]
+    rejected = [Rejection(verdict.tiles, verdict.reason) for verdict in ranking.passed_over]
     failures: list[tuple[Verdict, TileHALError]] = []
     for place, verdict in enumerate(ranking.candidates, 1):
         try:
             return attempt(Chosen(verdict.tiles, verdict.chosen_by, _choice(ranking, verdict, place), tuple(rejected)))
         except _TILE_FAULTS as error:
-            if len(overrides) == len(factory.parameters):
+            if all_given:
                 raise
             rejected.append(Rejection(verdict.tiles, error.message.splitlines()[0]))
             failures.append((verdict, error))
             if len(failures) >= _MOST_CANDIDATES or _not_the_tiles([error for _, error in failures]):
                 break
-    raise _no_tile(factory, ranking, overrides, failures or _nearest_misfit(ranking, chip, tracer), rejected)
+    failures = failures or _nearest_misfit(problem, ranking)
+    if all_given and failures:
+        raise failures[0][1]
+    raise _no_tile(problem, ranking, failures, rejected)
 
 
-def _nearest_misfit(ranking: Ranking, chip: Chip, tracer: Tracer) -> Sequence[tuple[Verdict, TileHALError]]:
+def _nearest_misfit(problem: TileProblem, ranking: Ranking) -> list[tuple[Verdict, TileHALError]]:
     """The refused candidate that came nearest to fitting, with the error that compiling it would end in: a table."""
     from core.program.capacity import violations
 
@@ -79,8 +74,9 @@ def _nearest_misfit(ranking: Ranking, chip: Chip, tracer: Tracer) -> Sequence[tu
     if not misfits:
         return []
     nearest = min(misfits, key=lambda verdict: verdict.excess_bytes or 0)
-    found = violations(tracer(nearest.tiles).footprint(), chip)
-    return [(nearest, error) for error in found if isinstance(error, ResourceExceeded)][:1]
+    found = violations(problem.tracer(nearest.tiles).footprint(), problem.chip)
+    error = next((error for error in found if isinstance(error, ResourceExceeded)), None)
+    return [] if error is None else [(nearest, error)]
 
 
 def _choice(ranking: Ranking, verdict: Verdict, place: int) -> TileChoice:
@@ -108,14 +104,13 @@ def _not_the_tiles(failures: Sequence[TileHALError]) -> bool:
 
 
 def _no_tile(
-    factory: KernelFactory,
+    problem: TileProblem,
     ranking: Ranking,
-    overrides: Tiles,
     failures: Sequence[tuple[Verdict, TileHALError]],
     rejected: Sequence[Rejection],
 ) -> TileHALError:
     """The error for a factory none of whose candidates compiled: what stands in the way, not how many were tried."""
-    fixed = _listed(overrides)
+    factory, fixed = problem.factory, _listed(problem.overrides)
     given = f" with {fixed}" if fixed else ""
     details = {"rejected": [{"tiles": dict(r.tiles), "reason": r.reason} for r in rejected]}
     # A candidate that fitted and failed otherwise says more than one that was too large.

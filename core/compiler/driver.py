@@ -165,18 +165,18 @@ def _only_described(backend: Backend, chip: Chip) -> UnsupportedOp:
 def _compile_factory(request: _Request, target: Target, backend: Backend) -> Kernel:
     """Tries the candidates as they are ranked until one lowers."""
     from core.compiler.choosing import first_that_compiles
-    from core.tiling.engine import given_tiles, ranking_of
+    from core.tiling.engine import given_tiles
+    from core.tiling.problem import TileProblem
 
     factory: KernelFactory = request.func
     arguments = factory.arguments(request.args, request.kwargs)
-    overrides = given_tiles(factory, request.kwargs)
-    ranking, tracer = ranking_of(factory, arguments, target.chip, backend, overrides)
+    problem = TileProblem(factory, arguments, target.chip, backend, given_tiles(factory, request.kwargs))
 
     def attempt(chosen: Chosen) -> Kernel:
-        traced, _ = tracer.traced(chosen.tiles)
+        traced, _ = problem.tracer.traced(chosen.tiles)
         return _finish(request, target, backend, _program(traced, request.out_idx), traced, chosen)
 
-    return first_that_compiles(factory, target.chip, ranking, overrides, tracer, attempt)
+    return first_that_compiles(problem, attempt)
 
 
 def _program(traced: TracedKernel, out_idx: Sequence[int] | int | None) -> Program:

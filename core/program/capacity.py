@@ -81,11 +81,21 @@ def memory_demands(launch: LaunchFootprint, chip: Chip) -> tuple[MemoryDemand, .
     found = []
     for name, uses in memory_demand(launch, chip).items():
         memory = chip.memory(name)
-        spills = memory.owner == "thread" or memory.technology == "registers" or memory.name == "registers"
-        # Where the vendor's compiler decides what a buffer becomes and adds copies of its own, its backend judges.
-        judged = not spills and not chip.codegen.get("plans_memory")
-        found.append(MemoryDemand(memory, uses, peak_bytes(uses), memory.block_limit_bytes if judged else None, spills))
+        limit = judged_limit_bytes(memory, chip)
+        found.append(MemoryDemand(memory, uses, peak_bytes(uses), limit, _spills(memory)))
     return tuple(found)
+
+
+def judged_limit_bytes(memory: MemorySpace, chip: Chip) -> int | None:
+    """The most of a memory that one block may declare; None when too much is slow and not wrong, or cannot be told.
+
+    Where the vendor's compiler decides what a buffer becomes and adds copies of its own, its backend judges.
+    """
+    return None if _spills(memory) or chip.codegen.get("plans_memory") else memory.block_limit_bytes
+
+
+def _spills(memory: MemorySpace) -> bool:
+    return memory.owner == "thread" or memory.technology == "registers" or memory.name == "registers"
 
 
 def _too_much(launch: LaunchFootprint, demand: MemoryDemand, chip: Chip) -> ResourceExceeded:

@@ -1,21 +1,30 @@
-"""Ranking: every candidate of a kernel on a chip gets a verdict, and the driver takes the best that compiles."""
+"""Ranking: every candidate of a kernel on a chip gets a verdict, and the driver takes the best that compiles.
+
+Values of the rules are multiplied out and pruned (`candidates`), a handful of traces gives the profile of every one
+(`family`), what the chip cannot have is refused with the reason (`feasible`), the cost model predicts the rest, rules
+weigh it (`judging`). Where nothing fits, smaller ones are made (`shrinking`). docs/tiling.md tells it for users.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from core.errors import KernelError
-from core.tiling.candidates import Candidate, candidates, standing
+from core.errors import KernelError, TileHALError
+from core.tiling.candidates import Candidate, candidates, forbidding, standing
 from core.tiling.classify import classified, shape_of
+from core.tiling.family import ProfileFamily
+from core.tiling.judging import in_order, judged
+from core.tiling.profile import Profile
 from core.tiling.ranking import Effort, Ranking, Verdict
 from core.tiling.rules import KernelShape, TileRule, Tiles
-from core.tiling.tracing import Tracer
+from core.tiling.shrinking import smaller
+from core.tiling.tracing import Tracer, sized
 
 if TYPE_CHECKING:
     from core.hardware import Chip
-    from core.plugins import Backend
     from core.target import Target
     from core.tiling.factory import KernelFactory
 
@@ -31,24 +40,16 @@ def rank_for(
     Raises:
         TargetNotFound, BackendLoadError: the target cannot be resolved.
         KernelError: an argument is missing, unknown or not allowed, or the kernel traces with no tiles.
+        BackendHookError: a rule raised.
     """
     from core.plugins import manager
     from core.target import resolve
+    from core.tiling.problem import TileProblem
 
     chip = resolve(target).chip
-    backend = manager().backend(chip.vendor)
     arguments = factory.arguments(args, kwargs)
-    return ranking_of(factory, arguments, chip, backend, given_tiles(factory, kwargs))[0]
-
-
-def ranking_of(
-    factory: KernelFactory, arguments: Mapping[str, Any], chip: Chip, backend: Backend, overrides: Tiles
-) -> tuple[Ranking, Tracer]:
-    """The ranking under the rules of the chip's backend and its extensions, and the traces made for it."""
-    tracer = Tracer(factory, arguments)
-    shape = classified(shape_of(factory, arguments), overrides, tracer)
-    rules = gathered_rules(backend, chip, shape)
-    return rank(factory, arguments, chip, rules, overrides, shape=shape, tracer=tracer), tracer
+    problem = TileProblem(factory, arguments, chip, manager().backend(chip.vendor), given_tiles(factory, kwargs))
+    return problem.ranking()
 
 
 def rank(
@@ -61,7 +62,7 @@ def rank(
     shape: KernelShape | None = None,
     tracer: Tracer | None = None,
 ) -> Ranking:
-    """Ranks a factory's candidates on a chip under the given rules.
+    """Ranks a factory's candidates on a chip under the given rules. Nothing is remembered.
 
     Args:
         arguments: every argument but the tile parameters, by name.
@@ -78,38 +79,88 @@ def rank(
     tracer = tracer or Tracer(factory, arguments)
     if shape is None:
         shape = classified(shape_of(factory, arguments), overrides, tracer)
-    accepted, refused = candidates(shape, rules, overrides)
     taking_part, replaced = standing(rules)
+    accepted, refused = candidates(shape, rules, overrides)
+    concrete, notes = sized(tracer)
+    profiles = _Profiles(ProfileFamily.fit(concrete, factory.parameters, [one.tiles for one in accepted]))
+    verdicts = [judged(one, profiles(one.tiles), shape, taking_part, chip) for one in accepted]
+    verdicts += _shrunk(verdicts, shape, taking_part, overrides, chip, profiles)
+    ranked = in_order(verdict for verdict in verdicts if verdict.status == "ranked")
+    refused += [verdict for verdict in verdicts if verdict.status == "refused"]
     return Ranking(
         kernel=factory.name,
         target=chip.target,
         shape=shape,
-        candidates=tuple(map(_in_rule_order, accepted)),
+        candidates=tuple(ranked),
         refused=refused,
         reasons={rule.name: rule.reason for rule in taking_part},
         replaced=replaced,
-        effort=Effort(time.perf_counter() - started, tracer.count),
+        passed_over=tuple(verdict for verdict in refused if verdict.preferred is not None),
+        notes=(*notes, *profiles.family.notes),
+        fingerprint=_fingerprint(ranked, tracer),
+        effort=Effort(
+            time.perf_counter() - started,
+            tracer.count + (concrete.count if concrete is not tracer else 0),
+            sum(verdict.prediction is not None for verdict in ranked),
+        ),
     )
 
 
-def _in_rule_order(candidate: Candidate) -> Verdict:
-    """The verdict on a candidate about which nothing is predicted."""
-    reason = "in the order of the rules' values" if candidate.preferred is None else "preferred by a rule"
-    return Verdict(
-        candidate.tiles,
-        candidate.chosen_by,
-        "ranked",
-        reason,
-        rules=candidate.rules,
-        preferred=candidate.preferred,
-    )
+class _Profiles:
+    """What a configuration does, or the error it is traced with."""
+
+    def __init__(self, family: ProfileFamily) -> None:
+        self.family = family
+
+    def __call__(self, tiles: Tiles) -> Profile | TileHALError:
+        try:
+            return self.family.profile(tiles)
+        except TileHALError as error:
+            return error
 
 
-def gathered_rules(backend: Backend, chip: Chip, shape: KernelShape) -> list[TileRule]:
-    """The rules of the chip's backend and its extensions for a kernel, highest priority first."""
-    if not backend.implements("tilehal_tile_rules", chip):
-        return []
-    return list(backend.call("tilehal_tile_rules", chip, kernel=shape))
+def _shrunk(
+    verdicts: Sequence[Verdict],
+    shape: KernelShape,
+    rules: Sequence[TileRule],
+    overrides: Tiles,
+    chip: Chip,
+    profiles: _Profiles,
+) -> list[Verdict]:
+    """Verdicts on smaller tiles: for each preferred configuration that is too large, and where all candidates are."""
+    too_large = [verdict for verdict in verdicts if verdict.excess_bytes is not None]
+    starts: dict[int | None, Verdict] = {}
+    for verdict in too_large:
+        known = starts.get(verdict.preferred)
+        if known is None or (verdict.excess_bytes or 0) < (known.excess_bytes or 0):
+            starts[verdict.preferred] = verdict
+    fitting = {verdict.preferred for verdict in verdicts if verdict.status == "ranked"}
+    found: list[Verdict] = []
+    for preferred, start in starts.items():
+        if preferred in fitting or (preferred is None and (fitting or found)):
+            continue
+        candidate = Candidate(start.tiles, start.chosen_by, preferred)
+        for step, profile in smaller(candidate, shape, overrides, profiles):
+            if forbidding(shape, rules, step.tiles) is not None:
+                continue
+            verdict = judged(step, profile, shape, rules, chip)
+            if verdict.status == "ranked":
+                changes = ", ".join(
+                    f"{name} {start.tiles[name]} -> {value}"
+                    for name, value in step.tiles.items()
+                    if value != start.tiles[name]
+                )
+                found.append(replace(verdict, reason=f"{changes}, so that it fits ({start.reason}); {verdict.reason}"))
+                break
+    return found
+
+
+def _fingerprint(ranked: Sequence[Verdict], tracer: Tracer) -> str:
+    """Of the program of the first choice; empty when there is none that can be traced."""
+    try:
+        return tracer(ranked[0].tiles).fingerprint() if ranked else ""
+    except TileHALError:
+        return ""
 
 
 def given_tiles(factory: KernelFactory, kwargs: Mapping[str, Any]) -> dict[str, Any]:
@@ -121,11 +172,10 @@ def given_tiles(factory: KernelFactory, kwargs: Mapping[str, Any]) -> dict[str, 
     given = {name: value for name, value in kwargs.items() if name in factory.parameters}
     for name, value in given.items():
         parameter = factory.parameters[name]
-        is_number = isinstance(value, int) and not isinstance(value, bool)
-        # Of a choice any type will do: the list of options decides.
-        reason = parameter.refuse(value) if is_number or parameter.choices is not None else "it must be an int"
-        if reason is None and isinstance(value, bool):
-            reason = "it must be an int"
+        if isinstance(value, bool) or not isinstance(value, int if parameter.choices is None else int | str):
+            reason: str | None = "it must be an int" if parameter.role != "choice" else "it must be an int or a str"
+        else:
+            reason = parameter.refuse(value)
         if reason is not None:
             raise KernelError(
                 f"{factory.name}: {name}={value!r}: {reason}",

@@ -92,6 +92,7 @@ class Ranking:
         shape: what the rules were told of the kernel.
         candidates: the ranked ones, best first, as the driver tries them.
         refused: the others, each with its reason.
+        passed_over: of the refused ones, the configurations that a rule prefers by name.
         reasons: each rule's own reason, by name, in order of priority.
         replaced: rules that took no part, and which rule stands for each.
         notes: what was done about the candidates as a whole, one sentence each.
@@ -106,6 +107,7 @@ class Ranking:
     refused: Sequence[Verdict]
     reasons: Mapping[str, str] = field(default_factory=dict)
     replaced: Mapping[str, str] = field(default_factory=dict)
+    passed_over: tuple[Verdict, ...] = ()
     notes: tuple[str, ...] = ()
     fingerprint: str = ""
     effort: Effort = Effort()

@@ -44,3 +44,24 @@ class Tracer:
             kernel = self.factory.trace(self.arguments, tiles)
             self._made[identity] = (kernel, Program(kernel.prim_func, kernel.out_idx))
         return self._made[identity]
+
+
+#: What a symbolic dimension is taken as when candidates are compared: long enough to fill a chip.
+ASSUMED_EXTENT = 4096
+
+
+def sized(tracer: Tracer) -> tuple[Tracer, list[str]]:
+    """A tracer with a number for every symbolic dimension, and what it assumes; the same one where there is none."""
+    symbols = {name: value for name, value in tracer.arguments.items() if is_symbol(value)}
+    if not symbols:
+        return tracer, []
+    arguments = {**tracer.arguments, **dict.fromkeys(symbols, ASSUMED_EXTENT)}
+    return Tracer(tracer.factory, arguments), [
+        f"{name} is symbolic: ranked as if it were {ASSUMED_EXTENT}" for name in symbols
+    ]
+
+
+def is_symbol(value: object) -> bool:
+    """Whether an argument is a symbolic dimension (`T.dynamic`), told without importing anything."""
+    kind = type(value)
+    return kind.__module__.partition(".")[0] == "tvm" and kind.__name__ == "Var"

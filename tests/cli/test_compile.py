@@ -80,7 +80,7 @@ def test_the_report_as_json_says_who_chose_what_and_holds_the_source(file, capsy
     assert run([*words, "--emit", "source", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     parameters = report["config"]["parameters"]
-    assert parameters["block"] == {"requested": 16, "effective": 16, "chosen_by": "user", "note": ""}
+    assert parameters["block"] == {"requested": 16, "effective": 16, "chosen_by": "user", "note": "", "reason": ""}
     assert parameters["threads"]["effective"] is None
     assert report["provenance"]["route"] == "cpp"
     assert report["written"] is None

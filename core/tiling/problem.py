@@ -1,0 +1,119 @@
+"""One kernel with its arguments on one chip: what compiling it, ranking it and tuning it have to know, found once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from core.errors import TileHALError
+from core.tiling.candidates import forbidding, standing
+from core.tiling.classify import classified, shape_of
+from core.tiling.engine import rank
+from core.tiling.ranking import Ranking
+from core.tiling.recall import ranking_key, recalled, remember
+from core.tiling.rules import KernelShape, TileRule, Tiles
+from core.tiling.tracing import Tracer
+
+if TYPE_CHECKING:
+    from core.hardware import Chip
+    from core.plugins import Backend
+    from core.tiling.factory import KernelFactory
+
+
+class TileProblem:
+    """Whose tiles are to be chosen. Everything is found when it is first asked for.
+
+    Args:
+        arguments: every argument but the tile parameters, by name.
+        backend: of the chip's vendor.
+        overrides: the user's tile parameters, checked by `engine.given_tiles`.
+
+    Attributes:
+        tracer: the traces made so far.
+    """
+
+    def __init__(
+        self,
+        factory: KernelFactory,
+        arguments: Mapping[str, Any],
+        chip: Chip,
+        backend: Backend,
+        overrides: Tiles,
+    ) -> None:
+        self.factory = factory
+        self.arguments = arguments
+        self.chip = chip
+        self.backend = backend
+        self.overrides = overrides
+        self.tracer = Tracer(factory, arguments)
+
+    @cached_property
+    def shape(self) -> KernelShape:
+        """What rules are told of the kernel, read off a trace.
+
+        Raises:
+            TileHALError: the kernel traces with no tiles.
+        """
+        return classified(shape_of(self.factory, self.arguments), self.overrides, self.tracer)
+
+    @cached_property
+    def rules(self) -> list[TileRule]:
+        """The rules of the chip's backend and its extensions, highest priority first.
+
+        Raises:
+            BackendHookError: a package's hook raised.
+        """
+        if not self.backend.implements("tilehal_tile_rules", self.chip):
+            return []
+        return list(self.backend.call("tilehal_tile_rules", self.chip, kernel=self.shape))
+
+    def forbids(self, tiles: Tiles) -> str | None:
+        """Why a rule forbids a configuration (by parameter name), or None.
+
+        Raises:
+            BackendHookError: a rule raised.
+        """
+        found = forbidding(self.shape, standing(self.rules)[0], tiles)
+        return None if found is None else f"{found[0]}: {found[1]}"
+
+    def ranking(self, *, checked: bool = False) -> Ranking:
+        """The ranking, remembered or made now.
+
+        A remembered one is made again when its first choice is now another program. That is known for the price of one
+        trace, which is paid where the ranking comes from disk.
+
+        Args:
+            checked: pay it always, because the first choice is traced anyway.
+
+        Raises:
+            TileHALError: the kernel traces with no tiles, or a rule raised.
+        """
+        if len(self.overrides) == len(self.factory.parameters):
+            return self._ranked()  # one candidate: to find it remembered would take as long
+        key = ranking_key(self.factory, self.arguments, self.chip, self.backend, self.overrides)
+        found = recalled(key, self.factory, self._ranked)
+        if found.effort.recalled and (checked or found.effort.recalled == "disk") and not self._still(found):
+            found = self._ranked()
+            remember(key, found)
+        return found
+
+    def _ranked(self) -> Ranking:
+        return rank(
+            self.factory,
+            self.arguments,
+            self.chip,
+            self.rules,
+            self.overrides,
+            shape=self.shape,
+            tracer=self.tracer,
+        )
+
+    def _still(self, ranking: Ranking) -> bool:
+        """Whether the first choice is still the program that was ranked."""
+        if not ranking.candidates:
+            return True
+        try:
+            return self.tracer(ranking.candidates[0].tiles).fingerprint() == ranking.fingerprint
+        except TileHALError:
+            return ranking.fingerprint == ""

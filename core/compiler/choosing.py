@@ -13,6 +13,7 @@ from core.tiling.ranking import Ranking, Verdict
 from core.tiling.rules import Rejection, Tiles
 
 if TYPE_CHECKING:
+    from core.compiler.artifacts import CompileOptions
     from core.runtime.kernel import Kernel
     from core.tiling.problem import TileProblem
 
@@ -35,20 +36,29 @@ class Chosen:
     rejected: tuple[Rejection, ...] = ()
 
 
-def first_that_compiles(problem: TileProblem, attempt: Callable[[Chosen], Kernel]) -> Kernel:
-    """The kernel of the best candidate that compiles.
+def first_that_compiles(problem: TileProblem, options: CompileOptions, attempt: Callable[[Chosen], Kernel]) -> Kernel:
+    """The kernel of the tiles that were measured to be fastest, else of the best candidate that compiles.
 
     Args:
+        options: the call's; tiles measured under others do not count.
         attempt: compiles a candidate.
 
     Raises:
         TileHALError: no candidate compiles: what stands in the way. With every tile parameter given by the user, the
             failure as it is.
     """
-    ranking = problem.ranking(checked=True)
     all_given = len(problem.overrides) == len(problem.factory.parameters)
+    rejected: list[Rejection] = []
+    measured = _measured(problem, options)
+    if measured is not None:
+        try:
+            return attempt(measured)
+        except _TILE_FAULTS as error:
+            source = measured.choice.source
+            rejected.append(Rejection(measured.tiles, f"{source}: {error.message.splitlines()[0]}"))
+    ranking = problem.ranking(checked=True)
     # A configuration that a rule's author asked for by name and that could not be had is part of the answer.
-    rejected = [Rejection(verdict.tiles, verdict.reason) for verdict in ranking.passed_over]
+    rejected += [Rejection(verdict.tiles, verdict.reason) for verdict in ranking.passed_over]
     failures: list[tuple[Verdict, TileHALError]] = []
     for place, verdict in enumerate(ranking.candidates, 1):
         try:
@@ -64,6 +74,32 @@ def first_that_compiles(problem: TileProblem, attempt: Callable[[Chosen], Kernel
     if all_given and failures:
         raise failures[0][1]
     raise _no_tile(problem, ranking, failures, rejected)
+
+
+def _measured(problem: TileProblem, options: CompileOptions) -> Chosen | None:
+    """The tiles that tuning or a shipped table knows for this problem, or None. Nothing is traced for it."""
+    from core.tuning.lookup import tuned_tiles
+
+    found = tuned_tiles(
+        problem.factory,
+        problem.arguments,
+        None,
+        problem.chip,
+        problem.backend,
+        overrides=problem.overrides,
+        options=options,
+        refuse=problem.forbids,
+    )
+    if found is None:
+        return None
+    took = "" if found.outcome.median_s is None else f": {found.outcome.median_s * 1e6:.4g} us"
+    choice = TileChoice(
+        source=found.chosen_by,
+        reason=f"the fastest that was measured{took}",
+        predicted_s=found.outcome.predicted_s,
+    )
+    chosen_by = {name: "user" if name in problem.overrides else found.chosen_by for name in found.tiles}
+    return Chosen(found.tiles, chosen_by, choice)
 
 
 def _nearest_misfit(problem: TileProblem, ranking: Ranking) -> list[tuple[Verdict, TileHALError]]:

@@ -163,7 +163,7 @@ def _only_described(backend: Backend, chip: Chip) -> UnsupportedOp:
 
 
 def _compile_factory(request: _Request, target: Target, backend: Backend) -> Kernel:
-    """Tries the candidates as they are ranked until one lowers."""
+    """Tries what was measured, then the candidates as they are ranked, until one lowers."""
     from core.compiler.choosing import first_that_compiles
     from core.tiling.engine import given_tiles
     from core.tiling.problem import TileProblem
@@ -176,7 +176,7 @@ def _compile_factory(request: _Request, target: Target, backend: Backend) -> Ker
         traced, _ = problem.tracer.traced(chosen.tiles)
         return _finish(request, target, backend, _program(traced, request.out_idx), traced, chosen)
 
-    return first_that_compiles(problem, attempt)
+    return first_that_compiles(problem, request.options, attempt)
 
 
 def _program(traced: TracedKernel, out_idx: Sequence[int] | int | None) -> Program:

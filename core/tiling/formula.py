@@ -8,7 +8,7 @@ of two traces can be compared number by number (see `core.tiling.family`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from core.program.nodes import (
     Binary,
@@ -135,6 +135,37 @@ def value_of(formula: Formula, names: Mapping[str, float]) -> float:
     raise ValueError(f"no operator of formulas: {operator!r}")
 
 
+def array_value(formula: Formula, names: Mapping[str, Any]) -> Any:
+    """The same over arrays: `names` gives numpy arrays or numbers."""
+    import numpy
+
+    if isinstance(formula, int | float):
+        return formula
+    if isinstance(formula, str):
+        return names[formula]
+    operator, *operands = formula
+    values = [array_value(operand, names) for operand in operands]
+    match operator:
+        case "add":
+            return values[0] + values[1]
+        case "sub":
+            return values[0] - values[1]
+        case "mul":
+            return values[0] * values[1]
+        case "floordiv":
+            return values[0] // numpy.where(values[1] == 0, 1, values[1])
+        case "floormod":
+            return values[0] % numpy.where(values[1] == 0, 1, values[1])
+        case "min":
+            return numpy.minimum(values[0], values[1])
+        case "max":
+            return numpy.maximum(values[0], values[1])
+        case "choose":
+            return numpy.where(values[0], values[1], values[2])
+    plain = numpy.frompyfunc(lambda *own: value_of((operator, *own), {}), len(values), 1)
+    return numpy.asarray(plain(*values), dtype=float)
+
+
 def names_in(formula: Formula) -> frozenset[str]:
     """The names a formula depends on."""
     if isinstance(formula, str):
@@ -142,3 +173,12 @@ def names_in(formula: Formula) -> frozenset[str]:
     if isinstance(formula, tuple):
         return frozenset().union(*(names_in(operand) for operand in formula[1:]))
     return frozenset()
+
+
+def renamed(formula: Formula, names: Mapping[str, str]) -> Formula:
+    """The formula with other names."""
+    if isinstance(formula, str):
+        return names.get(formula, formula)
+    if isinstance(formula, tuple):
+        return (formula[0], *(renamed(operand, names) for operand in formula[1:]))
+    return formula

@@ -32,13 +32,19 @@ class Loop:
     Attributes:
         parent: index of the enclosing loop; -1 for the block itself.
         start, trips: first value of the loop variable and how often the body runs.
-        stages: what the author gave `T.Pipelined`; 0 where the loop is not pipelined.
+        stages: what the author gave `T.Pipelined`, or the versions of the tiles that other threads fill ahead of it; 0
+            where the loop is not pipelined.
+        ahead: threads of their own make the copies of this loop, and go on to its next run without a pause.
+        role: names the branch of a condition on the thread it is in: loops of different roles run at the same time;
+            empty for all threads.
     """
 
     parent: int
     start: Formula
     trips: Formula
     stages: int
+    ahead: bool = False
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +58,13 @@ class GlobalAccess:
         extents: elements along each dimension of the tensor, no further than the tensor goes.
         shape: the tensor's dimensions; 0 where one is not known.
         varies: names of the grid axes and loops (`axis0`, `loop1`) that the address depends on.
+        address: formulas of the box's first element along each dimension, where blocks that follow one another may
+            share it in another way than by leaving out a grid axis (a tile order computed in the kernel, query heads
+            that share a key head); else empty.
         onchip: TileLang's scope on the other side: `shared`, `fragment`, ...
+        buffer: its name there.
         accumulator: the other side is the accumulator of a matrix product, whose layout it has.
+        receivers: blocks of a cluster that one copy serves.
     """
 
     tensor: str
@@ -62,8 +73,11 @@ class GlobalAccess:
     extents: tuple[int, ...]
     shape: tuple[int, ...]
     varies: tuple[str, ...]
+    address: tuple[Formula, ...]
     onchip: str
+    buffer: str
     accumulator: bool
+    receivers: int
     loop: int
 
     @property
@@ -103,6 +117,8 @@ class MatrixProduct:
         a_scope, b_scope: TileLang's scopes of the operands.
         transpose_a, transpose_b: A is stored (k, m), B is stored (n, k).
         policy: how warps share it: 0 square, 1 rows, 2 columns.
+        a_buffer, b_buffer: names of the operands' storages.
+        in_flight: the kernel goes on while it runs, and waits for it later.
     """
 
     m: int
@@ -116,6 +132,9 @@ class MatrixProduct:
     transpose_a: bool
     transpose_b: bool
     policy: int
+    a_buffer: str
+    b_buffer: str
+    in_flight: bool
     loop: int
 
     @property
@@ -176,6 +195,7 @@ class LaunchProfile:
     Attributes:
         grid: blocks per axis, x first.
         threads: threads per block the author asked for; None when the backend chooses.
+        copy_threads: those of them that only copy.
         order, panel: `row` or `column` and the panel in blocks of a swizzled launch order; `row` and 0 without.
         cluster: blocks of a cluster.
         loops: the block itself, then every loop and condition, outer before inner.
@@ -183,6 +203,7 @@ class LaunchProfile:
 
     grid: tuple[int, ...]
     threads: int | None
+    copy_threads: int
     order: str
     panel: int
     cluster: int

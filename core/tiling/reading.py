@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from core.program import walk
 from core.program.evaluate import evaluate
 from core.program.expressions import dtype_bits, is_float
-from core.program.lifetimes import buffer_uses
+from core.program.lifetimes import buffer_bytes, buffer_uses
 from core.program.nodes import (
     AtomicElement,
     AtomicTile,
@@ -18,6 +18,8 @@ from core.program.nodes import (
     Buffer,
     Cast,
     Choose,
+    Compare,
+    CompareOp,
     Copy,
     Expr,
     Fill,
@@ -29,6 +31,7 @@ from core.program.nodes import (
     Let,
     Load,
     Math,
+    OpaqueExpr,
     OpaqueStmt,
     Parallel,
     Reduce,
@@ -46,7 +49,7 @@ from core.program.nodes import (
     While,
 )
 from core.program.nodes import BinaryOp as Op
-from core.tiling.formula import Formula, formula_of, names_in
+from core.tiling.formula import Formula, formula_of, names_in, renamed
 from core.tiling.profile import (
     GlobalAccess,
     LaunchProfile,
@@ -60,6 +63,8 @@ from core.tiling.profile import (
 )
 
 _SWIZZLE = re.compile(r"rasterization2D(Row|Column)\D+(\d+)")
+#: Statements that order others and move nothing.
+_WAITS = re.compile(r"barrier|wait|sync|max_nreg|fence|arrive|warpgroup", re.IGNORECASE)
 #: Functions that cost about as much as an addition; every other one is `special`.
 _CHEAP = frozenset({"abs", "floor", "ceil", "trunc", "round", "nearbyint", "fma", "clamp", "copysign"})
 _ON_CHIP = (Scope.SHARED, Scope.FRAGMENT, Scope.LOCAL, Scope.VAR, Scope.REDUCER)
@@ -84,6 +89,9 @@ class _Reader:
     names: dict[Var | str, Formula] = field(default_factory=dict)
     origins: dict[Var, frozenset[str]] = field(default_factory=dict)
     loops: list[Loop] = field(default_factory=list)
+    real_loops: set[int] = field(default_factory=set)
+    role: str = ""
+    role_threads: dict[str, int] = field(default_factory=dict)
     accesses: list[GlobalAccess] = field(default_factory=list)
     shared: list[SharedAccess] = field(default_factory=list)
     products: list[MatrixProduct] = field(default_factory=list)
@@ -95,6 +103,7 @@ class _Reader:
         self.names.update(self.environment)
         for axis, (var, _) in enumerate(launch.grid):
             self.names[var] = f"axis{axis}"
+        self.cluster = _cluster(launch)
         gemms = [stmt for stmt in walk.statements(launch.body) if isinstance(stmt, Gemm)]
         self.accumulators = {id(stmt.c.buffer.storage) for stmt in gemms}
         # What is computed from an accumulator element by element has its layout too (a softmax's probabilities).
@@ -103,13 +112,15 @@ class _Reader:
         self.loops.append(Loop(-1, 0, 1, 0))
         self._body(launch.body, 0, {})
         order, panel = _swizzle(launch)
-        cluster = launch.annotations.get("cluster_dims")
+        threads = None if launch.threads is None else prod(launch.threads)
+        copiers = self._join_copiers()
         return LaunchProfile(
             grid=tuple(self._number(extent, "a grid axis") for _, extent in launch.grid),
-            threads=None if launch.threads is None else prod(launch.threads),
+            threads=threads,
+            copy_threads=sum(self.role_threads[role] for role in copiers),
             order=order,
             panel=panel,
-            cluster=prod(cluster) if isinstance(cluster, tuple) else 1,
+            cluster=self.cluster,
             loops=tuple(self.loops),
             accesses=tuple(self.accesses),
             shared=tuple(self.shared),
@@ -177,6 +188,7 @@ class _Reader:
                 index = self._enter(
                     loop, self._formula(start, "a loop's start"), self._formula(extent, "a loop"), stmt.num_stages
                 )
+                self.real_loops.add(index)
                 self.names[var] = f"loop{index}"
                 self._body(body, index, parallel)
             case Parallel(vars=variables, extents=extents, body=body):
@@ -187,6 +199,8 @@ class _Reader:
                 self._body(body, self._enter(loop, 0, 1, 0), parallel)
             case If():
                 self._conditional(stmt, loop, parallel)
+            case Let(var=var, value=OpaqueExpr(operation="tl.block_rank_in_cluster")):
+                self.names[var] = ("floormod", "axis0", self.cluster)
             case Let(var=var, value=value):
                 formula = formula_of(value, self.names)
                 if formula is not None:
@@ -195,17 +209,85 @@ class _Reader:
                     self.origins[var] = frozenset(self._varies((value,)))
                 self._expression(value, loop, parallel)
             case OpaqueStmt(operation=operation):
-                self.unknown[f"{operation} is opaque to the tile-level view: not counted"] = None
+                if not _WAITS.search(operation):
+                    self.unknown[f"{operation} is opaque to the tile-level view: not counted"] = None
             case _:
                 self._operator(stmt, loop, parallel)
 
     def _enter(self, parent: int, start: Formula, trips: Formula, stages: int) -> int:
-        self.loops.append(Loop(parent, start, trips, stages))
+        self.loops.append(Loop(parent, start, trips, stages, False, self.role))
         return len(self.loops) - 1
+
+    def _thread_split(self, condition: Expr) -> tuple[int, int] | None:
+        """How many threads take each side of `thread >= n` or `thread < n`; None for other conditions."""
+        threads = self.launch.threads
+        if not isinstance(condition, Compare) or threads is None:
+            return None
+        thread, bound = condition.a, evaluate(condition.b, self.environment)
+        if not isinstance(thread, Var) or thread.kind is not VarKind.THREAD or bound is None:
+            return None
+        rest = max(0, prod(threads) - bound)
+        if condition.op is CompareOp.GE:
+            return rest, bound
+        return (bound, rest) if condition.op is CompareOp.LT else None
+
+    # -- Threads that only copy --------------------------------------------------------------------------------------
+
+    def _join_copiers(self) -> set[str]:
+        """Moves the copies of threads that do nothing else to the loops that use the tiles.
+
+        A loop whose products read tiles that such threads fill is then what `T.Pipelined` makes of one: it has as many
+        stages as the tiles have versions.
+
+        Returns:
+            The roles of those threads.
+        """
+        working = {self.loops[p.loop].role for p in self.products} | {self.loops[w.loop].role for w in self.vector}
+        copiers = {self.loops[access.loop].role for access in self.accesses} - working - {""}
+        sizes = {buffer.storage.name: buffer for buffer in self.launch.buffers}
+        for index, access in enumerate(self.accesses):
+            if self.loops[access.loop].role not in copiers or access.buffer not in sizes:
+                continue
+            using = [p.loop for p in self.products if access.buffer in (p.a_buffer, p.b_buffer)]
+            if not using:
+                continue
+            own = self._nest(access.loop)
+            nest = self._nest(max(using, key=lambda loop: len(self._nest(loop))))
+            target = nest[min(len(own), len(nest)) - 1] if own and nest else 0
+            names = {f"loop{a}": f"loop{b}" for a, b in zip(own, nest, strict=False)}
+            held = buffer_bytes(sizes[access.buffer], self.environment) or 0
+            versions = max(1, round(held / access.bytes)) if access.bytes else 1
+            old = self.loops[target]
+            self.accesses[index] = replace(
+                access,
+                loop=target,
+                varies=tuple(sorted(names.get(name, name) for name in access.varies)),
+                address=tuple(renamed(formula, names) for formula in access.address),
+            )
+            self.loops[target] = replace(old, stages=min(old.stages or versions, versions), ahead=True)
+        return copiers
+
+    def _nest(self, loop: int) -> list[int]:
+        """The loops around a statement of `loop`, outermost first, conditions left out."""
+        found: list[int] = []
+        while loop > 0:
+            if loop in self.real_loops:
+                found.insert(0, loop)
+            loop = self.loops[loop].parent
+        return found
 
     def _conditional(self, stmt: If, loop: int, parallel: Mapping[Var, int]) -> None:
         then, otherwise = stmt.then, stmt.otherwise
         taken = formula_of(stmt.condition, self.names)
+        split = self._thread_split(stmt.condition) if loop == 0 and not self.role else None
+        if split is not None:
+            for body, threads in zip((then, otherwise), split, strict=True):
+                if body:
+                    self.role = f"role{len(self.role_threads)}"
+                    self.role_threads[self.role] = threads
+                    self._body(body, self._enter(loop, 0, 1, 0), parallel)
+                    self.role = ""
+            return
         if taken is None:  # it depends on data or on the element: both sides are issued
             self._body(then, loop, parallel)
             self._body(otherwise, loop, parallel)
@@ -218,25 +300,25 @@ class _Reader:
     def _operator(self, stmt: Stmt, loop: int, parallel: Mapping[Var, int]) -> None:
         match stmt:
             case Copy(src=src, dst=dst):
-                self._copy(src, dst, loop)
+                self._copy(src, dst, loop, _receivers(stmt))
             case Transpose(src=src, dst=dst) | Im2Col(src=src, dst=dst):
                 self._copy(src, dst, loop)
             case Scan(src=src, dst=dst):
                 self._copy(src, dst, loop)
                 self._reduction(src, stmt.dim, dst.buffer.dtype, loop)
             case Fill(dst=dst):
-                self._touch(dst, "write", Scope.LOCAL, False, loop)
+                self._touch(dst, "write", Scope.LOCAL, loop)
                 if dst.buffer.scope is not Scope.GLOBAL:
                     self._add("arithmetic", dst.buffer.dtype, loop, prod(self._extents(dst)))
             case Gemm():
                 self._product(stmt, loop)
             case Reduce(src=src, dst=dst):
-                self._touch(src, "read", dst.buffer.scope, False, loop)
+                self._touch(src, "read", dst.buffer.scope, loop)
                 self._reduction(src, stmt.dim, dst.buffer.dtype, loop)
             case AtomicTile(value=value, dst=dst):
-                self._touch(dst, "atomic", Scope.LOCAL, self._is_accumulator(value), loop)
+                self._access(dst, "atomic", None, self._is_accumulator(value), loop)
                 if isinstance(value, Region):
-                    self._touch(value, "read", Scope.LOCAL, False, loop)
+                    self._touch(value, "read", Scope.LOCAL, loop)
             case AtomicElement(target=target, value=value):
                 self._element(target.buffer, target.indices, "atomic", loop, parallel)
                 self._expression(value, loop, parallel)
@@ -264,33 +346,44 @@ class _Reader:
     def _is_accumulator(self, value: object) -> bool:
         return isinstance(value, Region) and id(value.buffer.storage) in self.accumulators
 
-    def _copy(self, src: Region, dst: Region, loop: int) -> None:
-        self._touch(src, "read", dst.buffer.scope, self._is_accumulator(dst), loop)
-        self._touch(dst, "write", src.buffer.scope, self._is_accumulator(src), loop)
+    def _copy(self, src: Region, dst: Region, loop: int, receivers: int = 1) -> None:
+        if src.buffer.scope is Scope.GLOBAL:
+            self._access(src, "read", dst.buffer, self._is_accumulator(dst), loop, receivers)
+        else:
+            self._touch(src, "read", dst.buffer.scope, loop)
+        if dst.buffer.scope is Scope.GLOBAL:
+            self._access(dst, "write", src.buffer, self._is_accumulator(src), loop)
+        else:
+            self._touch(dst, "write", src.buffer.scope, loop)
         on_chip = src.buffer.scope is not Scope.GLOBAL and dst.buffer.scope is not Scope.GLOBAL
         if src.buffer.dtype != dst.buffer.dtype:
             self._add("convert", dst.buffer.dtype, loop, prod(self._extents(src)))
         elif on_chip and Scope.SHARED not in (src.buffer.scope, dst.buffer.scope):
             self._add("arithmetic", dst.buffer.dtype, loop, prod(self._extents(src)))
 
-    def _touch(self, region: Region, mode: str, other: Scope, accumulator: bool, loop: int) -> None:
+    def _touch(self, region: Region, mode: str, other: Scope, loop: int) -> None:
         """A tile of global memory, or of shared memory that threads read or write."""
-        buffer, extents = region.buffer, self._extents(region)
-        if buffer.scope is Scope.GLOBAL:
-            self._access(buffer, mode, extents, region.mins, other.value, accumulator, loop)
-        elif buffer.scope is Scope.SHARED and other is not Scope.GLOBAL:
-            size = prod(extents) * dtype_bits(buffer.dtype) / 8
+        if region.buffer.scope is Scope.GLOBAL:
+            self._access(region, mode, None, False, loop)
+        elif region.buffer.scope is Scope.SHARED and other is not Scope.GLOBAL:
+            size = prod(self._extents(region)) * dtype_bits(region.buffer.dtype) / 8
             self.shared.append(SharedAccess("read" if mode == "read" else "write", size, loop))
 
     def _access(
+        self, region: Region, mode: str, other: Buffer | None, accumulator: bool, loop: int, receivers: int = 1
+    ) -> None:
+        self._box(region.buffer, mode, self._extents(region), region.mins, other, accumulator, loop, receivers)
+
+    def _box(
         self,
         buffer: Buffer,
         mode: str,
         extents: tuple[int, ...],
-        address: Iterable[Expr],
-        onchip: str,
+        address: tuple[Expr, ...],
+        other: Buffer | None,
         accumulator: bool,
         loop: int,
+        receivers: int = 1,
     ) -> None:
         self.accesses.append(
             GlobalAccess(
@@ -300,11 +393,20 @@ class _Reader:
                 extents=extents,
                 shape=tuple(evaluate(size, self.environment) or 0 for size in buffer.shape),
                 varies=self._varies(address),
-                onchip=onchip,
+                address=self._address(address),
+                onchip=other.scope.value if other is not None else "local",
+                buffer=other.storage.name if other is not None else "",
                 accumulator=accumulator,
+                receivers=receivers,
                 loop=loop,
             )
         )
+
+    def _address(self, mins: tuple[Expr, ...]) -> tuple[Formula, ...]:
+        """Formulas of an address that shares grid axes in an uncommon way; empty otherwise, or where one is unknown."""
+        found = tuple(formula_of(expr, {**self.names, **dict.fromkeys(_used((expr,)), 0)}) for expr in mins)
+        known = tuple(formula for formula in found if formula is not None)
+        return known if len(known) == len(found) and any(map(_regroups, known)) else ()
 
     def _product(self, stmt: Gemm, loop: int) -> None:
         self.products.append(
@@ -320,12 +422,15 @@ class _Reader:
                 transpose_a=stmt.transpose_a,
                 transpose_b=stmt.transpose_b,
                 policy=stmt.policy,
+                a_buffer=stmt.a.buffer.storage.name,
+                b_buffer=stmt.b.buffer.storage.name,
+                in_flight=stmt.annotations.get("wg_wait", 0) == -1,
                 loop=loop,
             )
         )
         for region, mode in ((stmt.a, "read"), (stmt.b, "read"), (stmt.c, "write")):
             if region.buffer.scope is Scope.GLOBAL:
-                self._touch(region, mode, Scope.LOCAL, False, loop)
+                self._touch(region, mode, Scope.LOCAL, loop)
 
     def _reduction(self, src: Region, dim: int, dtype: str, loop: int) -> None:
         extents = self._extents(src)
@@ -360,7 +465,7 @@ class _Reader:
             extent = prod(parallel[var] for var in variables)
             limit = evaluate(dimension, self.environment)
             extents.append(extent if limit is None else min(extent, limit))
-        self._access(buffer, mode, tuple(extents), indices, "local", False, loop)
+        self._box(buffer, mode, tuple(extents), indices, None, False, loop)
 
     def _expression(self, root: Expr, loop: int, parallel: Mapping[Var, int]) -> None:
         """Arithmetic of an expression.
@@ -416,6 +521,28 @@ def _used(exprs: Iterable[Expr]) -> set[Var]:
         for inner in walk.subexpressions(expr)
         if isinstance(inner, Var) and inner.kind in (VarKind.PARALLEL, VarKind.LOOP)
     }
+
+
+def _cluster(launch: Launch) -> int:
+    dims = launch.annotations.get("cluster_dims")
+    return prod(dims) if isinstance(dims, tuple) else 1
+
+
+def _receivers(copy: Copy) -> int:
+    """Blocks of the cluster that a copy serves."""
+    mask = copy.annotations.get("cluster_mask")
+    return max(1, mask.bit_count()) if isinstance(mask, int) else 1
+
+
+def _regroups(formula: Formula) -> bool:
+    """Whether a formula divides, or otherwise folds, what depends on the block's index."""
+    if not isinstance(formula, tuple):
+        return False
+    operator, *operands = formula
+    if operator not in ("add", "sub", "mul") and any(name.startswith("axis") for name in names_in(formula)):
+        return True
+    axes = {name for name in names_in(formula) if name.startswith("axis")}
+    return len(axes) > 1 or any(map(_regroups, operands))
 
 
 def _swizzle(launch: Launch) -> tuple[str, int]:

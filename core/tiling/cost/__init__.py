@@ -62,6 +62,8 @@ def _launch(launch: LaunchProfile, m: Machine, assumptions: dict[str, None]) -> 
     assumptions.update((m.assumed[name], None) for name in _figures(launch, m) if name in m.assumed)
     slots = m.units * (resident.blocks or 1)
     samples = launch.trips()
+    if len(set(samples)) == 1:
+        samples = samples[:1]
     mean = tuple(sum(column) / len(samples) for column in zip(*samples, strict=True))
     moved = traffic(launch, mean, slots, m)
     active = max(1, min(m.units, launch.blocks))

@@ -44,6 +44,7 @@ def product_cost(product: MatrixProduct, threads: int, m: Machine) -> ProductCos
     a_bytes, b_bytes = dtype_bits(product.a_dtype) / 8, dtype_bits(product.b_dtype) / 8
     types = (product.a_dtype, product.b_dtype, product.accumulator_dtype)
     waves = max(1, threads // m.lanes) if m.simt else 1
+    wait = 0.0 if product.in_flight else m.cost["product_latency_s"]
     group = m.matrix_instruction(*types, warpgroup=True)
     if group is not None and m.simt and product.m >= group.m and waves % _GROUP == 0 and product.b_scope == "shared":
         rows, columns = _parts(product.m, product.n, waves // _GROUP, group.m, 8, product.policy)
@@ -54,7 +55,7 @@ def product_cost(product: MatrixProduct, threads: int, m: Machine) -> ProductCos
         issued = steps * group.m * rows * ceil(n_each / n_instruction) * n_instruction * columns
         per_step = group.m * a_bytes * (product.a_scope == "shared") * ceil(n_each / n_instruction) + n_each * b_bytes
         shared = rows * columns * steps * per_step * product.k
-        return ProductCost(2.0 * issued * product.k / rate, shared, m.cost["product_latency_s"], True, assumption)
+        return ProductCost(2.0 * issued * product.k / rate, shared, wait, True, assumption)
     instruction = m.matrix_instruction(*types, warpgroup=False)
     step_m, step_n, step_k = (instruction.m, instruction.n, instruction.k) if instruction else (1, 1, 1)
     rows, columns = _parts(product.m, product.n, waves, step_m, step_n, product.policy)
@@ -66,7 +67,7 @@ def product_cost(product: MatrixProduct, threads: int, m: Machine) -> ProductCos
     busy = min(1.0, waves / m.sub_units) if m.simt else 1.0
     reads = waves * product.k * (m_each * a_bytes * (product.a_scope == "shared") + n_each * b_bytes)
     steps = ceil(product.k / step_k)
-    latency = m.cost["product_latency_s"] + steps * m.cost["shared_latency_s"] * (product.b_scope == "shared")
+    latency = wait + steps * m.cost["shared_latency_s"] * (product.b_scope == "shared")
     return ProductCost(2.0 * issued / (rate * share * busy), reads, latency, False, assumption)
 
 

@@ -9,9 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, prod
+from typing import Any
 
 from core.tiling.cost.machine import Machine
+from core.tiling.formula import array_value
 from core.tiling.profile import GlobalAccess, LaunchProfile
+
+#: Blocks looked at one by one where an address is not simple.
+_MOST_BLOCKS = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,10 +25,12 @@ class Traffic:
 
     Attributes:
         unit_bytes: bytes of one block through its unit's port, whole sectors.
+        cache_bytes: bytes of one block that the cache delivers or takes; a copy for several blocks counts once.
         memory_bytes: bytes of the whole launch from and to global memory.
     """
 
     unit_bytes: float
+    cache_bytes: float
     memory_bytes: float
 
 
@@ -41,21 +48,25 @@ def traffic(launch: LaunchProfile, trips: tuple[float, ...], slots: int, m: Mach
     blocks = launch.blocks
     waves = max(1.0, blocks / slots)
     in_wave = concurrent(launch, min(slots, blocks))
-    unit = 0.0
+    unit = cache = 0.0
     wave_bytes = 0.0
     least = 0.0
     for access in launch.accesses:
         executed = sector_bytes(access, m) * trips[access.loop]
         unit += executed
+        cache += executed / access.receivers
         distinct = executed / _repeats(access, launch, trips)
         axes = [axis for axis in range(len(launch.grid)) if f"axis{axis}" in access.varies]
-        wave_bytes += distinct * prod(in_wave[axis] for axis in axes)
         everything = distinct * prod(launch.grid[axis] for axis in axes)
+        if access.address:
+            wave_bytes += distinct * different(access, launch, trips, int(min(slots, blocks)))
+        else:
+            wave_bytes += distinct * prod(in_wave[axis] for axis in axes)
         whole = prod(size or 1 for size in access.shape) * access.bits / 8
         least += min(everything, whole * executed / max(1.0, access.bytes * trips[access.loop]))
     again = max(0.0, wave_bytes * waves - least)
     kept = min(1.0, m.l2_bytes / wave_bytes) if wave_bytes and m.l2_bytes else 0.0
-    return Traffic(unit, least + again * (1.0 - kept))
+    return Traffic(unit, cache, least + again * (1.0 - kept))
 
 
 def concurrent(launch: LaunchProfile, blocks: int) -> tuple[float, ...]:
@@ -81,6 +92,26 @@ def concurrent(launch: LaunchProfile, blocks: int) -> tuple[float, ...]:
         counts.append(min(float(size), max(1.0, left)))
         left /= max(1, size)
     return tuple(counts)
+
+
+def different(access: GlobalAccess, launch: LaunchProfile, trips: tuple[float, ...], blocks: int) -> float:
+    """How many different addresses an access has among the first `blocks` blocks of a wave, from its formulas.
+
+    Loops stand at the middle of their runs.
+    """
+    import numpy
+
+    shown = min(blocks, _MOST_BLOCKS)
+    index = numpy.arange(shown)
+    names: dict[str, Any] = {}
+    for axis, size in enumerate(launch.grid):
+        names[f"axis{axis}"] = index % max(1, size)
+        index = index // max(1, size)
+    for position, loop in enumerate(launch.loops):
+        outer = trips[loop.parent] if loop.parent >= 0 else 1.0
+        names[f"loop{position}"] = trips[position] / outer // 2 if outer else 0.0
+    columns = [numpy.broadcast_to(array_value(formula, names), (shown,)) for formula in access.address]
+    return len(numpy.unique(numpy.stack(columns), axis=1).T) * blocks / shown
 
 
 def _repeats(access: GlobalAccess, launch: LaunchProfile, trips: tuple[float, ...]) -> float:

@@ -48,11 +48,19 @@ def residency(launch: LaunchProfile, m: Machine) -> Residency:
     threads = launch.threads or _THREADS
     if not m.simt:
         return Residency(threads, threads, False, 0, 0, 1, memory)
-    specialised = m.warp_specialises and any(
-        launch.loops[access.loop].stages >= 1 and access.mode == "read" and access.onchip == "shared"
-        for access in launch.accesses
+    # Warps that copy, of the kernel's own or of the compiler's making.
+    specialised = launch.copy_threads > 0
+    by_compiler = (
+        not specialised
+        and m.warp_specialises
+        and any(
+            launch.loops[access.loop].stages >= 1 and access.mode == "read" and access.onchip == "shared"
+            for access in launch.accesses
+        )
     )
-    launched = threads + (int(m.cost["copy_threads"]) if specialised else 0)
+    launched = threads + (int(m.cost["copy_threads"]) if by_compiler else 0)
+    threads -= launch.copy_threads
+    specialised = specialised or by_compiler
     fragments = peak_bytes(b for b in launch.buffers if b.scope.rpartition(".")[2] in ("fragment", "local"))
     registers = int(-(-fragments // (4 * threads)) + m.cost["register_overhead"])
     file = m.chip.main_unit.registers

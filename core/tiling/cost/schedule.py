@@ -31,6 +31,7 @@ class Body:
         latency: of dependent steps, seconds.
         loaded: bytes that copies bring in; `stored`: bytes that leave.
         staged: bytes of the loads that a pipeline of stages can run ahead with.
+        in_flight: products run while the same threads do something else.
     """
 
     matrix: float = 0.0
@@ -41,6 +42,7 @@ class Body:
     loaded: float = 0.0
     staged: float = 0.0
     stored: float = 0.0
+    in_flight: bool = False
 
 
 @dataclass(slots=True)
@@ -70,6 +72,7 @@ def bodies(launch: LaunchProfile, residency: Residency, m: Machine) -> Bodies:
         body.matrix += cost.seconds
         body.shared += cost.shared_bytes / m.shared_bytes_per_s
         body.latency += cost.latency
+        body.in_flight |= product.in_flight
         if cost.assumption:
             found.assumptions[cost.assumption] = None
     for work in launch.vector:
@@ -123,7 +126,8 @@ def block_time(
     issue = waves_each / (waves_each + 1.0) if m.simt else 1.0
     contexts = max(1.0, resident_waves / _GROUP_WAVES)
     matrix = vector = shared = moved = 0.0
-    chain = m.cost["block_start_s"]
+    # Roles (threads that do different things) run side by side: the longest of their chains counts.
+    chains: dict[str, float] = {"": m.cost["block_start_s"]}
     for index, body in enumerate(each):
         runs = trips[index]
         if not runs:
@@ -135,16 +139,20 @@ def block_time(
         moved += runs * (body.loaded + body.stored)
         loop = launch.loops[index]
         work_matrix, work_vector = max(body.matrix, body.shared), (body.vector + body.special) / issue
-        compute = max(work_matrix, work_vector) + min(work_matrix, work_vector) / contexts + body.latency
+        compute = (
+            max(work_matrix, work_vector) + min(work_matrix, work_vector) / (contexts + body.in_flight) + body.latency
+        )
         stages = max(2, loop.stages) if m.plans_memory else loop.stages
         arrival = m.cost["memory_latency_s"] + body.loaded / port if body.loaded else 0.0
         leave = body.stored / port
         if stages >= 1 and body.staged:
             step = max(compute + leave, body.staged / port, (arrival + compute) / stages)
-            outer = trips[loop.parent] if loop.parent >= 0 else 1.0
-            chain += runs * step + outer * arrival
+            starts = 1.0 if loop.ahead or loop.parent < 0 else trips[loop.parent]
+            seconds = runs * step + starts * arrival
         else:
-            chain += runs * (compute + arrival + leave)
+            seconds = runs * (compute + arrival + leave)
+        chains[loop.role] = chains.get(loop.role, 0.0) + seconds
+    chain = chains.pop("") + max(chains.values(), default=0.0)
     return BlockTime(matrix, vector, shared, moved / port, chain)
 
 
@@ -180,13 +188,15 @@ def launch_time(
     if len(times) == 1:
         full, rest = divmod(blocks, slots)
         busy = full * mean.together(resident) + (mean.together(ceil(rest / m.units)) if rest else 0.0)
+    elif blocks <= slots:
+        busy = max(time.together(ceil(blocks / m.units)) for time in times)
     else:
         held = min(resident, ceil(blocks / m.units))
         busy = blocks / (m.units * held) * mean.together(held)
         longest = max(times, key=lambda time: time.chain).together(1)
         busy = max(busy + times[-1].together(1) / 2, longest)
     share = blocks / min(blocks, m.units)
-    cache = traffic.unit_bytes * blocks / m.l2_bytes_per_s
+    cache = traffic.cache_bytes * blocks / m.l2_bytes_per_s
     memory = traffic.memory_bytes / m.memory_bytes_per_s
     seconds = soft_maximum((busy, cache, memory))
     terms = {

@@ -1,25 +1,21 @@
-"""Reads a profile off the tile-level view: one walk over a launch's statements."""
+"""One walk over the statements of a launch: its profile."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import prod
 
 from core.program import walk
 from core.program.evaluate import evaluate
-from core.program.expressions import dtype_bits, is_float
+from core.program.expressions import dtype_bits
 from core.program.lifetimes import buffer_bytes, buffer_uses
 from core.program.nodes import (
     AtomicElement,
     AtomicTile,
-    Binary,
     Buffer,
-    Cast,
-    Choose,
     Compare,
-    CompareOp,
     Copy,
     Expr,
     Fill,
@@ -29,8 +25,6 @@ from core.program.nodes import (
     Im2Col,
     Launch,
     Let,
-    Load,
-    Math,
     OpaqueExpr,
     OpaqueStmt,
     Parallel,
@@ -44,39 +38,35 @@ from core.program.nodes import (
     Store,
     Transpose,
     Var,
-    VarKind,
-    View,
     While,
 )
-from core.program.nodes import BinaryOp as Op
-from core.tiling.formula import Formula, formula_of, names_in, renamed
+from core.tiling.formula import Formula, formula_of, names_in
 from core.tiling.profile import (
     GlobalAccess,
     LaunchProfile,
     Loop,
     MatrixProduct,
     OnChipBuffer,
-    Profile,
     Reduction,
     SharedAccess,
     VectorWork,
 )
+from core.tiling.reading.elements import loads, operations, parallel_variables
+from core.tiling.reading.roles import join_copiers, thread_split
 
 _SWIZZLE = re.compile(r"rasterization2D(Row|Column)\D+(\d+)")
 #: Statements that order others and move nothing.
 _WAITS = re.compile(r"barrier|wait|sync|max_nreg|fence|arrive|warpgroup", re.IGNORECASE)
-#: Functions that cost about as much as an addition; every other one is `special`.
-_CHEAP = frozenset({"abs", "floor", "ceil", "trunc", "round", "nearbyint", "fma", "clamp", "copysign"})
-_ON_CHIP = (Scope.SHARED, Scope.FRAGMENT, Scope.LOCAL, Scope.VAR, Scope.REDUCER)
 
 
-def read(view: View, symbols: Mapping[str, int]) -> Profile:
-    """See :func:`core.tiling.profile.profile`."""
-    environment: dict[Var | str, int] = {}
-    environment.update(symbols)
-    unknown: dict[str, None] = {}
-    launches = tuple(_Reader(launch, environment, unknown).read() for launch in view.launches)
-    return Profile(view.name, launches, tuple(unknown))
+def read_launch(launch: Launch, environment: dict[Var | str, int], unknown: dict[str, None]) -> LaunchProfile:
+    """The profile of a launch.
+
+    Args:
+        environment: values of symbolic dimensions and scalar parameters.
+        unknown: what could not be read off is added here, one sentence each.
+    """
+    return _Reader(launch, environment, unknown).read()
 
 
 @dataclass
@@ -113,7 +103,11 @@ class _Reader:
         self._body(launch.body, 0, {})
         order, panel = _swizzle(launch)
         threads = None if launch.threads is None else prod(launch.threads)
-        copiers = self._join_copiers()
+        working = {self.loops[p.loop].role for p in self.products} | {self.loops[w.loop].role for w in self.vector}
+        copiers = {self.loops[access.loop].role for access in self.accesses} - working - {""}
+        if copiers:
+            sizes = {b.storage.name: buffer_bytes(b, self.environment) or 0 for b in reversed(launch.buffers)}
+            join_copiers(self.loops, self.accesses, self.products, copiers, self.real_loops, sizes)
         return LaunchProfile(
             grid=tuple(self._number(extent, "a grid axis") for _, extent in launch.grid),
             threads=threads,
@@ -218,68 +212,13 @@ class _Reader:
         self.loops.append(Loop(parent, start, trips, stages, False, self.role))
         return len(self.loops) - 1
 
-    def _thread_split(self, condition: Expr) -> tuple[int, int] | None:
-        """How many threads take each side of `thread >= n` or `thread < n`; None for other conditions."""
-        threads = self.launch.threads
-        if not isinstance(condition, Compare) or threads is None:
-            return None
-        thread, bound = condition.a, evaluate(condition.b, self.environment)
-        if not isinstance(thread, Var) or thread.kind is not VarKind.THREAD or bound is None:
-            return None
-        rest = max(0, prod(threads) - bound)
-        if condition.op is CompareOp.GE:
-            return rest, bound
-        return (bound, rest) if condition.op is CompareOp.LT else None
-
-    # -- Threads that only copy --------------------------------------------------------------------------------------
-
-    def _join_copiers(self) -> set[str]:
-        """Moves the copies of threads that do nothing else to the loops that use the tiles.
-
-        A loop whose products read tiles that such threads fill is then what `T.Pipelined` makes of one: it has as many
-        stages as the tiles have versions.
-
-        Returns:
-            The roles of those threads.
-        """
-        working = {self.loops[p.loop].role for p in self.products} | {self.loops[w.loop].role for w in self.vector}
-        copiers = {self.loops[access.loop].role for access in self.accesses} - working - {""}
-        sizes = {buffer.storage.name: buffer for buffer in self.launch.buffers}
-        for index, access in enumerate(self.accesses):
-            if self.loops[access.loop].role not in copiers or access.buffer not in sizes:
-                continue
-            using = [p.loop for p in self.products if access.buffer in (p.a_buffer, p.b_buffer)]
-            if not using:
-                continue
-            own = self._nest(access.loop)
-            nest = self._nest(max(using, key=lambda loop: len(self._nest(loop))))
-            target = nest[min(len(own), len(nest)) - 1] if own and nest else 0
-            names = {f"loop{a}": f"loop{b}" for a, b in zip(own, nest, strict=False)}
-            held = buffer_bytes(sizes[access.buffer], self.environment) or 0
-            versions = max(1, round(held / access.bytes)) if access.bytes else 1
-            old = self.loops[target]
-            self.accesses[index] = replace(
-                access,
-                loop=target,
-                varies=tuple(sorted(names.get(name, name) for name in access.varies)),
-                address=tuple(renamed(formula, names) for formula in access.address),
-            )
-            self.loops[target] = replace(old, stages=min(old.stages or versions, versions), ahead=True)
-        return copiers
-
-    def _nest(self, loop: int) -> list[int]:
-        """The loops around a statement of `loop`, outermost first, conditions left out."""
-        found: list[int] = []
-        while loop > 0:
-            if loop in self.real_loops:
-                found.insert(0, loop)
-            loop = self.loops[loop].parent
-        return found
-
     def _conditional(self, stmt: If, loop: int, parallel: Mapping[Var, int]) -> None:
         then, otherwise = stmt.then, stmt.otherwise
         taken = formula_of(stmt.condition, self.names)
-        split = self._thread_split(stmt.condition) if loop == 0 and not self.role else None
+        split = None
+        if loop == 0 and not self.role and self.launch.threads and isinstance(stmt.condition, Compare):
+            bound = evaluate(stmt.condition.b, self.environment)
+            split = thread_split(stmt.condition, prod(self.launch.threads), bound)
         if split is not None:
             for body, threads in zip((then, otherwise), split, strict=True):
                 if body:
@@ -404,7 +343,9 @@ class _Reader:
 
     def _address(self, mins: tuple[Expr, ...]) -> tuple[Formula, ...]:
         """Formulas of an address that shares grid axes in an uncommon way; empty otherwise, or where one is unknown."""
-        found = tuple(formula_of(expr, {**self.names, **dict.fromkeys(_used((expr,)), 0)}) for expr in mins)
+        found = tuple(
+            formula_of(expr, {**self.names, **dict.fromkeys(parallel_variables((expr,)), 0)}) for expr in mins
+        )
         known = tuple(formula for formula in found if formula is not None)
         return known if len(known) == len(found) and any(map(_regroups, known)) else ()
 
@@ -451,7 +392,7 @@ class _Reader:
     ) -> None:
         """One element per iteration of the surrounding parallel loops."""
         if buffer.scope is Scope.SHARED:
-            used = _used(indices)
+            used = parallel_variables(indices)
             size = prod(extent for var, extent in parallel.items() if var in used)
             kind = "read" if mode == "read" else "write"
             self.shared.append(SharedAccess(kind, size * dtype_bits(buffer.dtype) / 8, loop))
@@ -460,7 +401,7 @@ class _Reader:
         extents: list[int] = []
         counted: set[Var] = set()
         for index, dimension in zip(indices, buffer.shape, strict=True):
-            variables = (_used((index,)) & parallel.keys()) - counted
+            variables = (parallel_variables((index,)) & parallel.keys()) - counted
             counted |= variables
             extent = prod(parallel[var] for var in variables)
             limit = evaluate(dimension, self.environment)
@@ -468,59 +409,10 @@ class _Reader:
         self._box(buffer, mode, tuple(extents), indices, None, False, loop)
 
     def _expression(self, root: Expr, loop: int, parallel: Mapping[Var, int]) -> None:
-        """Arithmetic of an expression.
-
-        A part that leaves out a parallel variable is computed once for all its values; a product that is added to
-        something is one operation.
-        """
-        seen: set[tuple[int, tuple[Expr, ...]]] = set()
-        fused: set[int] = set()
-        counts: dict[tuple[str, str, frozenset[Var]], int] = {}
-        for expr in walk.subexpressions(root):
-            if isinstance(expr, Load):
-                key = (id(expr.buffer), expr.indices)
-                if key not in seen and expr.buffer.scope in (Scope.GLOBAL, Scope.SHARED):
-                    seen.add(key)
-                    self._element(expr.buffer, expr.indices, "read", loop, parallel)
-                continue
-            kind = _kind(expr)
-            if kind is None or id(expr) in fused:
-                continue
-            if isinstance(expr, Binary) and expr.op in (Op.ADD, Op.SUB):
-                factors = [part for part in (expr.a, expr.b) if isinstance(part, Binary) and part.op is Op.MUL]
-                if factors:
-                    fused.add(id(max(factors, key=lambda part: len(_used((part,))))))
-            used = frozenset(_used((expr,)) & parallel.keys())
-            dtype = expr.a.dtype if isinstance(expr, Cast) and is_float(expr.a.dtype) else expr.dtype
-            counts[kind, dtype, used] = counts.get((kind, dtype, used), 0) + 1
-        # One entry for each set of loops: a sum over unlike tile sizes would not be a product of tile parameters.
-        for (kind, dtype, used), count in counts.items():
-            self._add(kind, dtype, loop, count * prod(parallel[var] for var in used))
-
-
-def _kind(expr: Expr) -> str | None:
-    """The class of work of one expression node; None for index arithmetic and what costs nothing."""
-    match expr:
-        case Math(function=function):
-            return "arithmetic" if function in _CHEAP else "special"
-        case Binary(op=Op.DIV, dtype=dtype) if is_float(dtype):
-            return "divide"
-        case Binary(dtype=dtype) if is_float(dtype):
-            return "arithmetic"
-        case Choose(dtype=dtype) if is_float(dtype):
-            return "arithmetic"
-        case Cast(a=a, dtype=dtype) if is_float(dtype) or is_float(a.dtype):
-            return "convert"
-    return None
-
-
-def _used(exprs: Iterable[Expr]) -> set[Var]:
-    return {
-        inner
-        for expr in exprs
-        for inner in walk.subexpressions(expr)
-        if isinstance(inner, Var) and inner.kind in (VarKind.PARALLEL, VarKind.LOOP)
-    }
+        for load in loads(root):
+            self._element(load.buffer, load.indices, "read", loop, parallel)
+        for kind, dtype, elements in operations(root, parallel):
+            self._add(kind, dtype, loop, elements)
 
 
 def _cluster(launch: Launch) -> int:

@@ -6,7 +6,7 @@ import platform
 from typing import TYPE_CHECKING
 
 from backends.cpu.toolchain import FLAGS, is_zig, toolchain
-from core.codegen.host import find_cxx_compiler
+from core.codegen.host import build_launch, cpu_launch_file, find_cxx_compiler
 from core.compiler import BuiltKernel, Toolchain, run_tool
 
 if TYPE_CHECKING:
@@ -54,11 +54,14 @@ def build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKer
         purpose=f"compile {lowered.signature.name} for {chip.target}",
         verbose=request.options.verbose,
     )
+    launch = cpu_launch_file(lowered)
+    purpose = f"compile {lowered.signature.name} for {chip.target}"
+    files = build_launch(request.directory, launch, purpose, verbose=request.options.verbose) if launch else {}
     used = toolchain()
     return BuiltKernel(
         lowered=lowered,
         toolchain=Toolchain(used.name, used.version, used.path, tuple(command)),
-        files={"library": LIBRARY_NAME, "source": SOURCE_NAME},
+        files={"library": LIBRARY_NAME, "source": SOURCE_NAME, **files},
         directory=request.directory,
         resources=lowered.resources,
         metadata={"function": lowered.metadata["function"]},

@@ -1,4 +1,4 @@
-"""Loads a built kernel and calls it through TVM-FFI: tensors go by pointer, nothing is copied."""
+"""Loads a built kernel: called in C once the first call has gone through TVM-FFI. Tensors go by pointer, uncopied."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from backends.cpu.machine import read_machine
+from core.codegen.host import load_cpu_call
 from core.errors import DeviceUnavailable, LaunchError
 
 if TYPE_CHECKING:
@@ -40,15 +41,21 @@ class CpuLauncher:
                 hint="it may have been built on another machine: remove it from the cache (`tilehal cache clear`)",
             ) from error
         _share_threads(pool)
+        #: The check and the call in one, and how calls are made, as `core.runtime.Launcher` has them.
+        self.call, self.how = load_cpu_call(built)
+
+    def explain(self, error: Exception) -> LaunchError:
+        """What a failed call is reported as."""
+        return LaunchError(
+            f"{self.name}: {str(error).strip()}", hint="an assertion of the kernel's own failed, at the line named"
+        )
 
     def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
         values = [symbols[name] for name in self._symbols] if symbols else []
         try:
             self._function(*arguments, *values)
         except RuntimeError as error:
-            raise LaunchError(
-                f"{self.name}: {str(error).strip()}", hint="an assertion of the kernel's own failed, at the line named"
-            ) from error
+            raise self.explain(error) from error
         except TypeError as error:
             raise LaunchError(str(error).strip(), hint="call the kernel through core.Kernel, which checks") from error
 

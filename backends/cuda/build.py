@@ -1,4 +1,4 @@
-"""From CUDA C++ to a cubin with nvcc, and from the host C to the library that launches it."""
+"""From CUDA C++ to a cubin with nvcc, and from the launch's C to the library that calls it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from backends.cuda import ptxas
 from backends.cuda.toolchain import cuda_include_folders, find_nvcc, toolchain
 from core.codegen import host, native
-from core.compiler import BuiltKernel, CompileOptions, LoweredKernel, Toolchain, ToolResult, run_tool
+from core.compiler import BuiltKernel, CompileOptions, LoweredKernel, Toolchain, run_tool
 from core.hardware import Chip
 from core.plugins import BuildRequest
 
@@ -22,21 +22,22 @@ def build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKer
     """Compiles device and host code side by side into `request.directory`.
 
     Raises:
-        ToolchainNotFound: nvcc or a host C compiler is missing.
+        ToolchainNotFound: nvcc is missing; or a C compiler, for a kernel that only TileLang's host code can launch.
         BuildFailed: one of them refused; the sources stay in the folder.
     """
     folder = request.directory
     (folder / _DEVICE_SOURCE).write_text(lowered.source)
-    (folder / native.HOST_SOURCE).write_bytes(lowered.attachments[native.HOST_SOURCE])
     used = toolchain()
     command = nvcc_command(chip, request.options)
     purpose = f"compile {lowered.signature.name} for {chip.target}"
     with ThreadPoolExecutor(1) as pool:
-        library = pool.submit(_build_host, folder, purpose, request.options.verbose)
+        host_files = pool.submit(
+            _build_host, lowered, str(chip.codegen["arch"]), folder, purpose, request.options.verbose
+        )
         result = run_tool(
             command, cwd=folder, source=folder / _DEVICE_SOURCE, purpose=purpose, verbose=request.options.verbose
         )
-        library.result()
+        files = host_files.result()
     usage = ptxas.parse(result.stderr)
     entries = [usage[name] for name in lowered.entry_points if name in usage]
     figures = {
@@ -52,7 +53,7 @@ def build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKer
     return BuiltKernel(
         lowered=lowered,
         toolchain=Toolchain(used.name, used.version, used.path, tuple(command)),
-        files={"binary": _DEVICE_BINARY, "library": _HOST_LIBRARY, "source": _DEVICE_SOURCE},
+        files={"binary": _DEVICE_BINARY, "source": _DEVICE_SOURCE, **files},
         directory=folder,
         resources=native.with_build_figures(lowered, figures),
         metadata={"arch": str(chip.codegen["arch"]), "format": "cubin"},
@@ -79,13 +80,18 @@ def nvcc_command(chip: Chip, options: CompileOptions) -> list[str]:
     return [*nvcc.command, *flags, *includes, "-o", _DEVICE_BINARY, _DEVICE_SOURCE]
 
 
-def _build_host(folder: Path, purpose: str, verbose: bool) -> ToolResult:
+def _build_host(lowered: LoweredKernel, arch: str, folder: Path, purpose: str, verbose: bool) -> dict[str, str]:
+    """Our own launch, or TileLang's host code where the launch has no plan; names of the files by role."""
+    if native.plan_of(lowered) is not None:
+        return host.build_launch(folder, native.launch_file(lowered, arch), purpose, verbose=verbose)
+    (folder / native.HOST_SOURCE).write_bytes(lowered.attachments[native.HOST_SOURCE])
     compiler = host.find_c_compiler()
     command = native.host_compile_command(compiler.command, Path(native.HOST_SOURCE), Path(_HOST_LIBRARY))
-    return run_tool(
+    run_tool(
         command,
         cwd=folder,
         source=folder / native.HOST_SOURCE,
         purpose=f"{purpose} (host side)",
         verbose=verbose,
     )
+    return {"library": _HOST_LIBRARY}

@@ -84,8 +84,8 @@ def lower_native(prim_func: Any, tvm_target: Mapping[str, Any], pass_configs: Ma
 
     Assumes: `create_backend_context`, `lower_to_host_device_ir` and `host_codegen` of `tilelang.engine.lower`; the
     device module's functions carry `thread_extent`, `dyn_shared_memory_buf`, `tirx.kernel_launch_params`, and mark
-    tensor maps with the storage scope `grid_constant`, barriers over the grid with `use_cooperative_groups` and waits for
-    the launch in front with `has_cuda_pdl_sync`; the host module is C whose entry point is `__tvm_ffi_main`.
+    tensor maps with the storage scope `grid_constant`, barriers over the grid with `use_cooperative_groups` and waits
+    for the launch in front with `has_cuda_pdl_sync`; the host module is C whose entry point is `__tvm_ffi_main`.
 
     Raises: whatever TileLang raises; callers translate it (`core.compiler.messages.translate`).
     """

@@ -2,8 +2,9 @@
 
 TileLang's own pass pipeline and device codegen produce the source, untouched. What is ours comes before (checks,
 legalisation) and after: the native compiler is called by the vendor's backend, and the host side, which TileLang also
-generates (argument unpacking, tensor-map descriptors, the launch), is kept as C source beside the device source, so
-that a kernel can be built later or elsewhere from text alone.
+generates (argument unpacking, tensor-map descriptors, the launch), is read as a plan (`core.runtime.plan`) that our own
+launch follows. Where it does something a plan cannot say, the generated host code itself is kept as C source beside
+the device source and launches the kernel through TVM-FFI.
 """
 
 from __future__ import annotations
@@ -15,19 +16,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core import _tilelang
+from core.codegen.launch import binding_source, capability, launch_source, required_driver, with_headers
 from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Resources
 from core.errors import LaunchError, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
 from core.program.expressions import to_python
 from core.program.nodes import Launch
+from core.runtime.driver import PlannedKernel
 from core.runtime.extents import GridExtents
+from core.runtime.launching import DriverLauncher
+from core.runtime.plan import Argument, DeviceLaunch, DriverPlan, UnusablePlan
 
 if TYPE_CHECKING:
     from core.hardware import Chip
     from core.program import Program
     from core.runtime.launcher import Launcher
+    from core.runtime.signature import Signature
 
-#: Name of the attachment that holds the generated host source.
+#: Name of the attachment that holds the generated host source, where the launch has no plan.
 HOST_SOURCE = "host.c"
+#: Keys of `LoweredKernel.metadata`: the plan as JSON, or why there is none.
+PLAN, UNPLANNED = "launch_plan", "unplanned"
+#: Scalars that the plan's launches can pass by value.
+_SHARED_TAG = "tirx.use_dyn_shared_memory"
 _FAST_MATH = "tl.enable_fast_math"
 
 
@@ -66,6 +76,7 @@ def lower(
     shared = [f.dynamic_shared_bytes for f in modules.functions]
     dynamic = None if any(s is None for s in shared) else max(s for s in shared if s is not None)
     predicted = program.footprint().resources(chip)
+    plan, unplanned = _driver_plan(modules, program.signature)
     # Registers as the kernel declares its fragments; shared memory as lowering laid it out.
     memory = {space: size for space, size in predicted.memory_bytes.items() if space != "shared"}
     if dynamic is not None:
@@ -81,7 +92,7 @@ def lower(
         block=tuple(f.threads for f in modules.functions),
         resources=replace(predicted, memory_bytes=memory, dynamic_shared_bytes=dynamic, threads=threads),
         rewrites=tuple(legal.rewrites),
-        attachments={HOST_SOURCE: modules.host_source.encode()},
+        attachments={HOST_SOURCE: modules.host_source.encode()} if plan is None else {},
         metadata={
             "functions": [asdict(f) for f in modules.functions],
             "tvm_target": dict(tvm_target),
@@ -89,7 +100,77 @@ def lower(
             "relaxations": legal.relaxations,
             "grids": _grids(program),
             "grid_limits": list(chip.limits.grid_dim or ()),
+            PLAN: plan.to_json() if plan is not None else None,
+            UNPLANNED: unplanned,
         },
+    )
+
+
+def _driver_plan(modules: _tilelang.NativeModules, signature: Signature) -> tuple[DriverPlan | None, str]:
+    """The host's launches in the driver's terms, or None and what stands in the way."""
+    read = modules.plan
+    if read is None:
+        return None, modules.unreadable
+    if read.workspaces:
+        return None, "it needs global scratch memory"
+    functions = {function.name: function for function in modules.functions}
+    plan = DriverPlan(tuple(_device_launch(step, functions[step.function]) for step in read.steps), read.maps)
+    try:
+        plan.check({*signature.symbols, *read.scalars})
+        launch_source(signature, plan, (1, 1, 1), "sm_1")
+        binding_source(signature, "cuda", refuses_empty=bool(plan.maps))
+    except UnusablePlan as error:
+        return None, str(error)
+    return plan, ""
+
+
+def _device_launch(step: _tilelang.LaunchStep, function: _tilelang.DeviceFunction) -> DeviceLaunch:
+    extents = dict(zip(function.launch_tags, step.extents, strict=True))
+    cluster = tuple(int(extents.get(f"tir.cluster_dim_{axis}", "1")) for axis in "xyz")
+
+    def axes(kind: str) -> tuple[str, str, str]:
+        return (extents.get(f"{kind}.x", "1"), extents.get(f"{kind}.y", "1"), extents.get(f"{kind}.z", "1"))
+
+    return DeviceLaunch(
+        function=step.function,
+        arguments=tuple(_argument(*pair) for pair in zip(step.arguments, function.argument_types, strict=True)),
+        grid=axes("blockIdx"),
+        block=axes("threadIdx"),
+        shared_bytes=extents.get(_SHARED_TAG, "0"),
+        cluster=(cluster[0], cluster[1], cluster[2]) if max(cluster) > 1 else None,
+        cooperative=function.cooperative,
+        programmatic=function.programmatic,
+        conditions=step.conditions,
+    )
+
+
+def _argument(text: str, dtype: str) -> Argument:
+    kind, _, index = text.partition(":")
+    if kind == "tensor" and index:
+        return Argument("tensor", int(index))
+    if kind == "map" and index:
+        return Argument("map", int(index))
+    return Argument("scalar", value=text, dtype=dtype)
+
+
+def plan_of(lowered: LoweredKernel) -> DriverPlan | None:
+    """The launch plan of a kernel lowered by this family; None where TileLang's host code launches it."""
+    data = lowered.metadata.get(PLAN)
+    return DriverPlan.from_json(data) if data is not None else None
+
+
+def launch_file(lowered: LoweredKernel, arch: str) -> str:
+    """The C source of a planned kernel's argument check and launch (see :func:`core.codegen.host.build_launch`).
+
+    Args:
+        arch: what the binary is built for (`sm_90a`).
+    """
+    plan = plan_of(lowered)
+    assert plan is not None
+    limits = lowered.metadata["grid_limits"]
+    return with_headers(
+        launch_source(lowered.signature, plan, limits, arch)
+        + binding_source(lowered.signature, "cuda", refuses_empty=bool(plan.maps))
     )
 
 
@@ -120,27 +201,55 @@ def host_compile_command(compiler: Sequence[str], source: Path, library: Path) -
 
 
 def launcher(built: BuiltKernel, *, binary_format: str, loader: str) -> Launcher:
-    """Loads a built kernel whose files have the roles `library` (host) and `binary` (device image).
+    """Loads a built kernel whose device image has the role `binary`.
+
+    The launch is the compiled one (`launch`), else the plan is followed by the interpreter; a kernel without a plan has
+    its host code as `library` and is launched by TVM-FFI.
 
     Args:
         binary_format: of the device image: `cubin` or `fatbin`.
         loader: TVM runtime module kind: `cuda`.
-
-    The launcher runs on torch's current stream of the tensors' device, which TVM-FFI asks for at each call.
     """
+    plan = plan_of(built.lowered)
+    if plan is not None:
+        return _planned(built, plan)
     functions = [_function(data) for data in built.lowered.metadata["functions"]]
     metadata = _tilelang.runtime_metadata(functions)
     entry = _tilelang.load_native(built.path("library"), built.path("binary"), binary_format, metadata, loader)
     return NativeLauncher(entry, built.lowered)
 
 
+def _planned(built: BuiltKernel, plan: DriverPlan) -> DriverLauncher:
+    from core.codegen.host import LAUNCH_ROLE
+
+    lowered = built.lowered
+    image = built.path("binary").read_bytes()
+    number, exact = capability(str(built.metadata["arch"]))
+
+    def interpreter() -> PlannedKernel:
+        return PlannedKernel(
+            lowered.signature,
+            plan,
+            image,
+            limits=lowered.metadata["grid_limits"],
+            required=required_driver(plan),
+            capability=number,
+            exact=exact,
+        )
+
+    library = built.path(LAUNCH_ROLE) if LAUNCH_ROLE in built.files else None
+    return DriverLauncher(lowered.signature, plan, image, library, interpreter, limits=lowered.metadata["grid_limits"])
+
+
 class NativeLauncher:
     """Calls the generated host function; symbolic dimensions are read from the tensors by the host code itself."""
 
-    __slots__ = ("_blocking", "_entry", "_grids", "_limits", "_name", "_uses_tensor_maps")
+    __slots__ = ("_blocking", "_entry", "_grids", "_limits", "_name", "_uses_tensor_maps", "how")
 
     def __init__(self, entry: Any, lowered: LoweredKernel) -> None:
         self._entry = entry
+        #: How calls are launched, for `k.provenance.launch`.
+        self.how = f"TileLang's host code through TVM-FFI: {lowered.metadata.get(UNPLANNED)}"
         self._name = lowered.signature.name
         self._blocking = os.environ.get("TILEHAL_LAUNCH_BLOCKING") == "1"
         self._uses_tensor_maps = any(any(f["tensor_maps"]) for f in lowered.metadata["functions"])

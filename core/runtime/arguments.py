@@ -10,6 +10,7 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from core.errors import LaunchError, Location, ShapeMismatch, TileHALError
@@ -147,6 +148,8 @@ class Binder:
         if len(inputs) < len(arguments):
             lines.append("        if allocate:")
             anchor = next((i for i in inputs if isinstance(arguments[i], TensorArgument)), None)
+            if any(self._is_output(source.argument) for source in self._sources.values()):
+                lines.append("            return None")
             for i in range(len(arguments)):
                 if self._is_output(i):
                     lines.append("            " + self._allocate(i, anchor, names, environment))
@@ -184,10 +187,14 @@ class Binder:
         argument = self.signature.arguments[index]
         name = f"a{index}"
         if isinstance(argument, ScalarArgument):
-            kind = "(int, float)" if _is_float(argument.dtype) else "int"
-            return [f"if not isinstance({name}, {kind}): return None"]
+            if _is_float(argument.dtype):
+                return [f"if not isinstance({name}, (int, float)): return None"]
+            least, most = integer_bounds(argument.dtype)
+            return [f"if not isinstance({name}, int) or not {least} <= {name} <= {most}: return None"]
         environment[f"dtype_{index}"] = torch_dtype(argument.dtype)
+        environment["plain"], environment["has_memory"] = _plain_types(), has_memory
         lines = [
+            f"if type({name}) not in plain and not has_memory({name}): return None",
             f"if {name}.dtype is not dtype_{index}: return None",
             f"device = {name}.device\nif device.type != device_type: return None"
             if index == self._anchor()
@@ -294,6 +301,12 @@ class Binder:
             error = self._explain_extents(index, value, values)
             if error is not None:
                 return error
+        unknown = [symbol for symbol, source in self._sources.items() if source.argument not in given]
+        if unknown:
+            return LaunchError(
+                f"{name}: {', '.join(unknown)} is known from an output only, so the outputs cannot be allocated",
+                hint="pass the outputs as well",
+            )
         return LaunchError(f"{name}: the arguments do not fit its signature", hint=str(self.signature))
 
     def _explain_header(self, index: int, value: Any) -> TileHALError | None:
@@ -310,11 +323,25 @@ class Binder:
                     hint="pass a Python number; .item() of a tensor is one",
                     location=location,
                 )
+            if not _is_float(argument.dtype):
+                least, most = integer_bounds(argument.dtype)
+                if not least <= value <= most:
+                    return LaunchError(
+                        f"{where} is a scalar {argument.dtype}, which cannot hold {value}",
+                        hint=f"pass a number from {least} to {most}",
+                        location=location,
+                    )
             return None
         if not isinstance(value, torch.Tensor):
             return LaunchError(
                 f"{where} is a tensor, got {type(value).__name__}",
                 hint="convert it with torch.as_tensor",
+                location=location,
+            )
+        if not has_memory(value):
+            return LaunchError(
+                f"{where} is a {type(value).__name__}, which stands for data that a kernel cannot read",
+                hint="pass the tensors it is made of; under torch.compile, call what k.as_torch_op(...) registers",
                 location=location,
             )
         if value.dtype is not torch_dtype(argument.dtype):
@@ -379,6 +406,37 @@ class Binder:
                         location=self.locations[index],
                     )
         return None
+
+
+@lru_cache(maxsize=1)
+def _plain_types() -> frozenset[type]:
+    """Tensor types that certainly have memory of their own."""
+    import torch
+
+    return frozenset((torch.Tensor, torch.nn.Parameter))
+
+
+def has_memory(value: Any) -> bool:
+    """Whether a tensor's data can be read by address.
+
+    Subclasses that handle every operation themselves (`FakeTensor`, `DTensor`, quantised wrappers) only stand for data
+    that is elsewhere, if anywhere.
+    """
+    import torch
+
+    if type(value) in _plain_types():
+        return True
+    if not isinstance(value, torch.Tensor):
+        return False
+    return type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+
+
+def integer_bounds(dtype: str) -> tuple[int, int]:
+    """Least and greatest value that an integer scalar of `dtype` can hold."""
+    if dtype == "bool":
+        return 0, 1
+    bits = int(re.sub(r"\D", "", dtype))
+    return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
 
 
 def _indented(lines: Sequence[str], spaces: int) -> list[str]:

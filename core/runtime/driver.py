@@ -27,9 +27,9 @@ _COOPERATIVE, _CLUSTER, _PROGRAMMATIC = 2, 4, 6
 _RELAXED = 2
 _MAP_BYTES, _MAP_ALIGNMENT = 128, 64
 
-#: How scalars are passed by value, by dtype.
+#: How scalars are passed by value, by dtype. TVM hands a bool over in 32 bits, which serves a reader of one byte too.
 _SCALARS: Mapping[str, Any] = {
-    "bool": ctypes.c_uint8,
+    "bool": ctypes.c_int32,
     "int8": ctypes.c_int8,
     "int16": ctypes.c_int16,
     "int32": ctypes.c_int32,

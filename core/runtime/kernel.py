@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from core.errors import BuildFailed, DeviceUnavailable, LaunchError, TileHALError, ToolchainNotFound
 from core.runtime.arguments import Binder
+from core.runtime.compiled import MISS
 from core.runtime.report import KernelConfig, KernelResources, Provenance
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Kernel:
         self._built: BuiltKernel | None = None
         self._binder: Binder | None = None
         self._launcher: Any = None
+        #: The compiled check and launch in one; None until the first call has gone through, or when there is none.
+        self._call: Callable[..., Any] | None = None
         self._has_run = False
         self._lock = threading.RLock()
 
@@ -179,6 +182,21 @@ class Kernel:
             ShapeMismatch, LaunchError: the arguments do not fit.
             DeviceUnavailable, ToolchainNotFound, BuildFailed: it cannot run here, and what to do.
         """
+        call = self._call
+        if call is not None and stream is None and not kwargs:
+            try:
+                outputs = call(*args)
+            except RuntimeError as error:
+                raise self._failed(error) from error
+            if outputs is not MISS:
+                return outputs
+        return self._checked_call(args, kwargs, stream)
+
+    #: `torch.compile` does not look inside: it calls the kernel as it is, or what `as_torch_op` has registered.
+    __call__._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+    def _checked_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], stream: int | None) -> Any:
+        """A call by way of the binder, which says what is wrong with it."""
         launcher = self._launcher or self._prepare()
         assert self._binder is not None
         arguments, symbols, outputs = self._binder(args, kwargs)
@@ -189,14 +207,22 @@ class Kernel:
                 launcher.locate(error, self._program)
             raise
         except Exception as error:
-            raise LaunchError(
-                f"{self.name} failed on {self.target}: {error}",
-                hint="a fault of an earlier launch can surface here: run with TILEHAL_LAUNCH_BLOCKING=1 to find it",
-                location=self._program.location,
-            ) from error
+            raise self._failed(error) from error
         if not self._has_run:
             self._note_run()
         return outputs
+
+    def _failed(self, error: Exception) -> TileHALError:
+        """What a failed launch is reported as: the launcher's own reading of it, else the runtime's message."""
+        explain = getattr(self._launcher, "explain", None)
+        if explain is not None:
+            found: TileHALError = explain(error)
+            return found
+        return LaunchError(
+            f"{self.name} failed on {self.target}: {error}",
+            hint="a fault of an earlier launch can surface here: run with TILEHAL_LAUNCH_BLOCKING=1 to find it",
+            location=self._program.location,
+        )
 
     def benchmark(self, *tensors: Any, **options: Any) -> Benchmark:
         """How long a call takes with cold and with warm caches, with spread, TFLOP/s and bytes per second.
@@ -214,10 +240,53 @@ class Kernel:
 
         return benchmark(self, *tensors, **options)
 
+    def as_torch_op(
+        self,
+        name: str,
+        *,
+        outputs: Literal["returned", "given"] = "returned",
+        backward: Callable[..., Any] | None = None,
+        setup_context: Callable[..., Any] | None = None,
+    ) -> Callable[..., Any]:
+        """Registers the kernel with `torch.library`, and returns the operator: `torch.compile` keeps it as one call.
+
+        The schema declares what the kernel writes; shapes of the outputs come from the inputs' (symbolic) shapes.
+        Kernels for different devices, compiled from one source, may be registered under one name.
+
+        Args:
+            name: `"<namespace>::<operator>"`, then also `torch.ops.<namespace>.<operator>`.
+            outputs: `returned` allocates them; `given` makes them parameters that are written.
+            backward, setup_context: as for `torch.library.register_autograd`; without them no gradient flows.
+
+        Raises:
+            KernelError: the name is no name or is taken, or torch cannot tell the device or the outputs' sizes.
+            DeviceUnavailable: the chip's device is not on this machine.
+        """
+        from core.runtime.torch_op import register
+
+        return register(self, name, outputs=outputs, backward=backward, setup_context=setup_context)
+
+    def export(self, directory: str | Path) -> Path:
+        """Writes what is needed to run the kernel without TileHAL's compiler: binary, metadata, C header and loader.
+
+        `core.runtime.load_exported` reads the folder back where neither tilelang nor a compiler is installed.
+
+        Args:
+            directory: made when it is not there; files of an earlier export of the same name are replaced.
+
+        Raises:
+            UnsupportedOp: kernels of this backend, or this kernel's host side, cannot be exported.
+            ToolchainNotFound, BuildFailed: as for :meth:`build`; no device is needed.
+        """
+        from core.compiler.export import export
+
+        return export(self, Path(directory))
+
     def _note_run(self) -> None:
         """A kernel counts as shown on its device, or simulated, once a call has gone through."""
         with self._lock:
             self._has_run = True
+            self._call = getattr(self._launcher, "call", None)
             self._provenance = replace(self._provenance, evidence="simulated" if self._simulate else "device")
 
     def _prepare(self) -> Any:
@@ -235,6 +304,7 @@ class Kernel:
                     launcher = self._builder.launcher(self._target.chip, self.build())
                 self._binder = Binder(signature, device_type, locations)
                 self._launcher = launcher
+                self._provenance = replace(self._provenance, launch=getattr(launcher, "how", None))
             return self._launcher
 
     def _require_device(self) -> str:

@@ -8,7 +8,7 @@ in Python's syntax over symbolic dimensions and scalar parameters, by name.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -143,10 +143,11 @@ class DriverPlan:
         for tensor_map in self.maps:
             yield from (*tensor_map.dims, *tensor_map.strides, *tensor_map.box, *tensor_map.element_strides)
 
-    def check(self, names: Mapping[str, Any]) -> None:
+    def check(self, names: Iterable[str]) -> None:
         """Raises UnusablePlan when an expression is not one, or uses a name that is not among `names`."""
+        known = set(names)
         for text in self.expressions():
-            names_of(text, names)
+            names_of(text, known)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON-able data; :meth:`from_json` reads it."""
@@ -157,19 +158,20 @@ class DriverPlan:
         """The inverse of :meth:`to_json`."""
 
         def launch(item: Mapping[str, Any]) -> DeviceLaunch:
-            fields = {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}
+            fields = _tuples(item)
             fields["arguments"] = tuple(Argument(**argument) for argument in item["arguments"])
             return DeviceLaunch(**fields)
 
-        def tensor_map(item: Mapping[str, Any]) -> TensorMap:
-            return TensorMap(**{key: tuple(value) if isinstance(value, list) else value for key, value in item.items()})
-
-        return cls(
-            tuple(launch(item) for item in data["launches"]), tuple(tensor_map(item) for item in data.get("maps", ()))
-        )
+        maps = tuple(TensorMap(**_tuples(item)) for item in data.get("maps", ()))
+        return cls(tuple(launch(item) for item in data["launches"]), maps)
 
 
-def names_of(text: str, known: Mapping[str, Any]) -> set[str]:
+def _tuples(item: Mapping[str, Any]) -> dict[str, Any]:
+    """What JSON has as lists, as tuples again."""
+    return {key: tuple(value) if isinstance(value, list) else value for key, value in item.items()}
+
+
+def names_of(text: str, known: Iterable[str]) -> set[str]:
     """The names an expression uses.
 
     Raises:

@@ -115,6 +115,8 @@ class Provenance:
         toolchain: the native compiler with its version; None while not built.
         rewrites: changes made to the kernel (legalisation) or, for a simulator, to its source.
         source_cached, binary_cached: whether they came from the cache.
+        launch: how calls reach the device (`the CUDA driver, compiled`), and why not the fastest way; None before the
+            first call.
     """
 
     target: str
@@ -129,6 +131,7 @@ class Provenance:
     rewrites: tuple[str, ...] = ()
     source_cached: bool = False
     binary_cached: bool = False
+    launch: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

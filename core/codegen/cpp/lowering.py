@@ -51,6 +51,7 @@ def lower(program: Program, chip: Chip, options: CompileOptions) -> LoweredKerne
         metadata={
             "function": source.function,
             "scratch_bytes": list(source.scratch_bytes),
+            "call": {"name": source.call, "types": list(source.call_types)},
             "effective": {
                 "threads": [None, "one CPU thread runs a whole block"],
                 "stages": [None, "loops run in order; the CPU's own prefetching overlaps loads"],

@@ -28,12 +28,16 @@ class CppSource:
         function: name of the TVM-FFI function in the library.
         launches: names of the launch functions, in source order.
         scratch_bytes: per launch, bytes of on-chip buffers of one block; None when symbolic.
+        call: name of the C function that runs the whole kernel.
+        call_types: dtype of each of its arguments, `handle` for a pointer; parameters, then symbolic dimensions.
     """
 
     text: str
     function: str
     launches: tuple[str, ...]
     scratch_bytes: tuple[int | None, ...]
+    call: str
+    call_types: tuple[str, ...]
 
 
 def generate(view: View, *, title: str) -> CppSource:
@@ -88,6 +92,8 @@ class _SourceWriter:
             function=name,
             launches=tuple(self.launches[id(launch)].launch_name for launch in launches),
             scratch_bytes=tuple(self.launches[id(launch)].static_scratch_bytes for launch in launches),
+            call=host,
+            call_types=self._host_types(),
         )
 
     def _dtypes(self) -> set[str]:
@@ -121,6 +127,14 @@ class _SourceWriter:
             parameters.append(f"{self._parameter_type(parameter)} {name}")
         parameters += [f"{self.expressions.index_type(var.dtype)} {self.names.of(var)}" for var in self.view.symbols]
         return parameters
+
+    def _host_types(self) -> tuple[str, ...]:
+        """Dtypes of the host function's arguments, as they are passed."""
+        types = ["handle" if p.buffer is not None else self._passed(_item(p).dtype) for p in self.view.parameters]
+        return (*types, *(self._passed(var.dtype) for var in self.view.symbols))
+
+    def _passed(self, dtype: str) -> str:
+        return "int64" if self.expressions.index_type(dtype) == "int64_t" else dtype
 
     def _parameter_type(self, parameter: Parameter) -> str:
         if parameter.buffer is None:

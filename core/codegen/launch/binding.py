@@ -118,7 +118,9 @@ class _Binding:
             lines += given
         lines += [f"v.p{index} = tilehal_data(&t{index});" for index in self.tensors]
         device = f"t{self.anchor}.device.id" if self.anchor is not None else "-1"
-        lines.append(f"if (tilehal_queue(state, {device}, &v) != 0) goto failed;")
+        lines.append(f"const int code = tilehal_queue(state, {device}, &v);")
+        lines.append("if (code == TILEHAL_WRONG_ARGUMENT) goto miss;")
+        lines.append("if (code != 0) goto failed;")
         lines += self._result()
         released = "tilehal_release(made); " if self.allocates else ""
         body = "".join(f"    {line}\n" for line in lines)
@@ -245,7 +247,8 @@ class _Binding:
             lines.append(f"v.{field} = PyLong_AsLongLongAndOverflow(args[{position}], &overflow);")
         return (
             "static void tilehal_take(PyObject *const *args, tilehal_values *out) {\n"
-            "    tilehal_values v;\n    int overflow = 0;\n    memset(&v, 0, sizeof v);\n    (void)args; (void)overflow;\n"
+            "    tilehal_values v;\n    int overflow = 0;\n"
+            "    memset(&v, 0, sizeof v);\n    (void)args; (void)overflow;\n"
             + "".join(f"    {line}\n" for line in lines)
             + "    *out = v;\n}\n\n"
         )

@@ -27,11 +27,12 @@ def call_source(signature: Signature, types: Sequence[str]) -> str:
     for symbol, field in values.symbols.items():
         kind = spelled[fields.index(field)]
         if kind != "int64_t":
-            message = f"{symbol} is too large: the kernel counts it in {kind.removesuffix('_t')}"
-            lines.append(f'    if (v->{field} != ({kind})v->{field}) return "{message}";\n')
+            message = f"{symbol} is too large: the kernel counts it as {kind.removesuffix('_t')}"
+            lines.append(f'    if (v->{field} != ({kind})v->{field}) return strcpy(tilehal_error, "{message}");\n')
     passed = ", ".join(f"({kind})v->{field}" for kind, field in zip(spelled, fields, strict=True))
     return (
         '#include <stddef.h>\n#include <string.h>\n#include "integers.h"\n\n'
+        "#define TILEHAL_WRONG_ARGUMENT (-3)\nstatic __thread char tilehal_error[256];\n\n"
         f"{values.structure()}"
         "static const char *tilehal_launch(void *entry, const tilehal_values *v) {\n"
         f"    typedef const char *(*function)({', '.join(spelled) or 'void'});\n"

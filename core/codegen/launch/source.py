@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from core.codegen.launch.expressions import to_c
 from core.codegen.launch.values import Values, c_type
-from core.runtime.plan import Argument, DeviceLaunch, DriverPlan, TensorMap
+from core.runtime.plan import Argument, DeviceLaunch, DriverPlan, TensorMap, names_of
 from core.runtime.signature import Signature
 
 #: CUDA 12.0 brought tensor maps and launches with attributes that clusters need; the rest is older.
@@ -73,7 +73,8 @@ def _map_function(index: int, item: TensorMap, signature: Signature, values: Val
     """A function that gives the encoded map: it depends on the address and the symbolic dimensions only."""
     name = signature.arguments[item.tensor].name
     texts = (*item.dims, *item.strides, *item.box, *item.element_strides)
-    fields = sorted({field for key, field in values.names.items() if any(_uses(text, key) for text in texts)})
+    used = set().union(*(names_of(text, values.names) for text in texts))
+    fields = sorted(values.names[name] for name in used)
     key = ", ".join([f"(uint64_t)(uintptr_t)v->p{item.tensor}", *(f"(uint64_t){field}" for field in fields)])
 
     def array(kind: str, label: str, items: Sequence[str | int]) -> str:
@@ -113,26 +114,12 @@ def _map_function(index: int, item: TensorMap, signature: Signature, values: Val
     )
 
 
-def _uses(text: str, name: str) -> bool:
-    from core.runtime.plan import names_of
-
-    return name in names_of(text, {name: None, **dict.fromkeys(_identifiers(text))})
-
-
-def _identifiers(text: str) -> list[str]:
-    import re
-
-    return re.findall(r"[A-Za-z_]\w*", text)
-
-
 def _launch_function(signature: Signature, plan: DriverPlan, values: Values, limits: Sequence[int]) -> str:
     lines = []
     for name, field in values.names.items():
         if name in values.symbols and _passed_as_int32(plan, name):
-            lines.append(
-                f"if ({field} != (int32_t){field}) {{ tilehal_fail(TILEHAL_WRONG_ARGUMENT, "
-                f'"{name} is too large: the kernel counts it in 32 bits"); return TILEHAL_WRONG_ARGUMENT; }}'
-            )
+            message = f'"{name} is too large: the kernel counts it in 32 bits"'
+            lines.append(f"if ({field} != (int32_t){field}) return tilehal_fail(TILEHAL_WRONG_ARGUMENT, {message});")
     for number, launch in enumerate(plan.launches):
         lines += _grid(number, launch, values, limits)
     used = sorted({a.index for launch in plan.launches for a in launch.arguments if a.kind == "map"})
@@ -174,16 +161,19 @@ def _grid(number: int, launch: DeviceLaunch, values: Values, limits: Sequence[in
     lines.append(f"const int go{number} = {' && '.join(tests) or '1'};")
     for axis, text, limit in zip("xyz", launch.grid, limits, strict=False):
         if not text.isdigit() or int(text) > limit:
-            lines.append(
-                f"if (go{number} && {axis}{number} > {to_c(limit, {})}) {{ snprintf(tilehal_error, sizeof tilehal_error, "
-                f'"%lld blocks along grid axis {axis}, the chip launches {limit}", (long long){axis}{number}); '
-                "return TILEHAL_WRONG_ARGUMENT; }"
-            )
+            message = f'"%lld blocks along grid axis {axis}, the chip launches {limit}"'
+            lines += [
+                f"if (go{number} && {axis}{number} > {to_c(limit, {})}) {{",
+                f"    snprintf(tilehal_error, sizeof tilehal_error, {message}, (long long){axis}{number});",
+                "    return TILEHAL_WRONG_ARGUMENT;",
+                "}",
+            ]
     return lines
 
 
 def _one_launch(number: int, launch: DeviceLaunch, values: Values) -> list[str]:
-    lines, pointers = [], []
+    lines: list[str] = []
+    pointers = []
     for position, argument in enumerate(launch.arguments):
         pointers.append(_pointer(position, argument, values, lines))
     lines.append(f"void *arguments[] = {{{', '.join(pointers) or 'NULL'}}};")
@@ -200,9 +190,8 @@ def _one_launch(number: int, launch: DeviceLaunch, values: Values) -> list[str]:
     function = f"device->functions[{number}]"
     if attributes:
         lines.append(f"tilehal_attribute attributes[] = {{{', '.join(attributes)}}};")
-        lines.append(
-            f"const tilehal_config config = {{{{{grid}}}, {{{block}}}, {shared}, stream, attributes, {len(attributes)}}};"
-        )
+        fields = f"{{{grid}}}, {{{block}}}, {shared}, stream, attributes, {len(attributes)}"
+        lines.append(f"const tilehal_config config = {{{fields}}};")
         lines.append(f"code = tilehal_driver.launch_config(&config, {function}, arguments, NULL);")
     else:
         lines.append(f"code = tilehal_driver.launch({function}, {grid}, {block}, {shared}, stream, arguments, NULL);")
@@ -215,6 +204,7 @@ def _pointer(position: int, argument: Argument, values: Values, lines: list[str]
         return f"(void *)map{argument.index}"
     if argument.kind == "tensor":
         return f"(void *)&v->p{argument.index}"
-    kind = c_type(argument.dtype)
+    # TVM hands a bool over in 32 bits, which serves an entry point that reads one byte as well.
+    kind = "int32_t" if argument.dtype == "bool" else c_type(argument.dtype)
     lines.append(f"const {kind} a{position} = ({kind}){to_c(argument.value, values.names)};")
     return f"(void *)&a{position}"

@@ -3,6 +3,11 @@
 
 #define TILE_EXPORT extern "C" __attribute__((visibility("default")))
 
+#ifndef __APPLE__
+// The process's TVM-FFI comes first. Without one (an exported kernel) the entry below is not called at all.
+extern "C" __attribute__((weak, visibility("default"))) void TVMFFIErrorSetRaisedFromCStr(const char*, const char*) {}
+#endif
+
 namespace tile {
 
 inline int raise_error(const char* kind, const char* message) {

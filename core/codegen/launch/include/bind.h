@@ -12,8 +12,11 @@ static PyObject *tilehal_raw(PyObject *self, PyObject *const *args, Py_ssize_t c
     const int device = (int)PyLong_AsLongLongAndOverflow(args[0], &overflow);
     void *stream = PyLong_AsVoidPtr(args[1]);
     tilehal_take(args, &values);
-    if (PyErr_Occurred() || tilehal_queue_on(state, device, stream, &values) != 0) return NULL;
-    return tilehal_none(state);
+    if (PyErr_Occurred()) return NULL;
+    const int code = tilehal_queue_on(state, device, stream, &values);
+    if (code == 0) return tilehal_none(state);
+    if (code == TILEHAL_WRONG_ARGUMENT) PyErr_SetString(PyExc_RuntimeError, tilehal_error);
+    return NULL;
 }
 
 static void tilehal_free(PyObject *capsule) {

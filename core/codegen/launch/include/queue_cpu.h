@@ -13,6 +13,7 @@ static int tilehal_queue_on(tilehal_state *state, int number, void *stream, cons
     void *thread = PyEval_SaveThread();
     const char *failed = tilehal_launch(state->entry, values);
     PyEval_RestoreThread(thread);
+    if (failed == tilehal_error) return TILEHAL_WRONG_ARGUMENT;
     if (failed != NULL) PyErr_SetString(PyExc_RuntimeError, failed);
     return failed != NULL;
 }

@@ -1,7 +1,8 @@
 // A call on a CUDA device: on torch's current stream of it, or on the one given.
 
+// An argument that no launch can use is found before the first launch: the binder says it better than we do.
 static int tilehal_raise(int code) {
-    PyErr_SetString(PyExc_RuntimeError, tilehal_error);
+    if (code != 0 && code != TILEHAL_WRONG_ARGUMENT) PyErr_SetString(PyExc_RuntimeError, tilehal_error);
     return code;
 }
 
@@ -39,7 +40,7 @@ static int tilehal_queue_on(tilehal_state *state, int number, void *stream, cons
         tilehal_leave(pushed);
     }
     PyEval_RestoreThread(thread);
-    return code == 0 ? 0 : tilehal_raise(code);
+    return tilehal_raise(code);
 }
 
 static int tilehal_queue(tilehal_state *state, int number, const tilehal_values *values) {

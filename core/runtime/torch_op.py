@@ -1,0 +1,215 @@
+"""Registering a kernel with `torch.library`, so that `torch.compile` keeps it as one call instead of stopping at it."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from core.errors import KernelError, ShapeMismatch
+from core.runtime.arguments import symbol_sources, torch_dtype
+from core.runtime.extents import Expression
+from core.runtime.signature import ScalarArgument, Signature, TensorArgument
+
+if TYPE_CHECKING:
+    from core.runtime.kernel import Kernel
+
+Outputs = Literal["returned", "given"]
+
+_QUALIFIED = re.compile(r"[A-Za-z_]\w*::[A-Za-z_]\w*")
+_DISPATCH_KEYS = {"cpu": "CPU", "cuda": "CUDA", "npu": "PrivateUse1"}
+
+
+@dataclass
+class _Registered:
+    """One operator: its library object must live as long as the operator is used."""
+
+    library: Any
+    signature: Signature
+    outputs: Outputs
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+
+
+_registered: dict[str, _Registered] = {}
+_lock = threading.Lock()
+
+
+def register(
+    kernel: Kernel,
+    name: str,
+    *,
+    outputs: Outputs = "returned",
+    backward: Callable[..., Any] | None = None,
+    setup_context: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
+    """Registers `kernel` as the operator `name`; see :meth:`core.Kernel.as_torch_op`."""
+    import torch
+
+    if not _QUALIFIED.fullmatch(name):
+        raise KernelError(f"{name!r} is no operator name", hint='name it "<namespace>::<operator>"')
+    signature = kernel.program.signature
+    key = _DISPATCH_KEYS[kernel.device_type]
+    namespace, _, short = name.partition("::")
+    with _lock:
+        known = _registered.get(name)
+        if known is None:
+            _check(signature, outputs)
+            library = torch.library.Library(namespace, "FRAGMENT")  # noqa: TOR901  # kept below
+            library.define(schema(signature, short, outputs), tags=_tags())
+            torch.library.register_fake(name, _fake(signature, outputs), lib=library)
+            known = _registered[name] = _Registered(library, signature, outputs)
+            if backward is not None:
+                torch.library.register_autograd(name, backward, setup_context=setup_context, lib=library)
+        elif (known.signature, known.outputs) != (signature, outputs):
+            raise KernelError(
+                f"{name} is registered already, with other parameters",
+                hint="give this kernel a name of its own; kernels of one operator differ in their device only",
+            )
+        if key not in known.kernels:
+            known.library.impl(short, _run(kernel, outputs), key)
+            known.kernels[key] = kernel
+        elif known.kernels[key] is not kernel:
+            raise KernelError(
+                f"{name} has a kernel for {kernel.device_type} already",
+                hint="register one kernel for each device, and give another a name of its own",
+            )
+    found: Callable[..., Any] = getattr(getattr(torch.ops, namespace), short).default
+    return found
+
+
+def _tags() -> tuple[Any, ...]:
+    """Inductor then hands over tensors with the strides they would have had without it: a kernel checks them."""
+    import torch
+
+    exact = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
+    return (torch.Tag.pt2_compliant_tag, exact)
+
+
+def _check(signature: Signature, outputs: Outputs) -> None:
+    tensors = [a for a in signature.arguments if isinstance(a, TensorArgument)]
+    given = [a for a in tensors if not a.is_output or outputs == "given"]
+    if not given:
+        raise KernelError(
+            f"{signature.name} takes no tensor, so torch cannot tell on which device to run it",
+            hint='register it with outputs="given"',
+        )
+    if outputs == "returned":
+        late = [s for s, source in symbol_sources(signature).items() if _is_output(signature.arguments[source.argument])]
+        if late:
+            raise KernelError(
+                f"{signature.name}: {', '.join(late)} is known from an output only, so the outputs cannot be allocated",
+                hint='register it with outputs="given"',
+            )
+
+
+def _is_output(argument: TensorArgument | ScalarArgument) -> bool:
+    return isinstance(argument, TensorArgument) and argument.is_output
+
+
+def schema(signature: Signature, name: str, outputs: Outputs) -> str:
+    """The operator's schema: what is written is declared (`Tensor(a0!)`), outputs are returned or are parameters."""
+    parameters = []
+    for index, argument in enumerate(signature.arguments):
+        if isinstance(argument, ScalarArgument):
+            parameters.append(f"{_scalar_type(argument.dtype)} {argument.name}")
+        elif not argument.is_output:
+            parameters.append(f"Tensor{f'(a{index}!)' if argument.writes else ''} {argument.name}")
+        elif outputs == "given":
+            parameters.append(f"Tensor(a{index}!) {argument.name}")
+    count = len(signature.outputs) if outputs == "returned" else 0
+    result = "Tensor" if count == 1 else f"({', '.join(['Tensor'] * count)})"
+    return f"{name}({', '.join(parameters)}) -> {result}"
+
+
+def _scalar_type(dtype: str) -> str:
+    if dtype == "bool":
+        return "bool"
+    return "float" if dtype.startswith(("float", "bfloat")) else "SymInt"
+
+
+def _run(kernel: Kernel, outputs: Outputs) -> Callable[..., Any]:
+    """What the dispatcher calls. Several outputs are a tuple there, and none is None."""
+    if outputs == "given" or not kernel.program.signature.outputs:
+
+        def given(*args: Any) -> None:
+            kernel(*args)
+
+        return given
+    if len(kernel.program.signature.outputs) == 1:
+
+        def one(*args: Any) -> Any:
+            return kernel(*args)
+
+        return one
+
+    def several(*args: Any) -> tuple[Any, ...]:
+        return tuple(kernel(*args))
+
+    return several
+
+
+def _fake(signature: Signature, outputs: Outputs) -> Callable[..., Any]:
+    """Shapes and dtypes of the outputs, from symbolic shapes of the inputs; refuses what a call would refuse."""
+    arguments = signature.arguments
+    positions = [i for i, a in enumerate(arguments) if outputs == "given" or not _is_output(a)]
+    sources = symbol_sources(signature)
+    shapes = {i: [Expression(e) for e in a.shape] for i, a in enumerate(arguments) if isinstance(a, TensorArgument)}
+    strides = {
+        i: [Expression(e) for e in a.strides]
+        for i, a in enumerate(arguments)
+        if isinstance(a, TensorArgument) and a.strides is not None
+    }
+
+    def fake(*args: Any) -> Any:
+        import torch
+
+        given = dict(zip(positions, args, strict=True))
+        for index, value in given.items():
+            _check_header(signature, index, value)
+        names: dict[str, Any] = {
+            a.name: given[i] for i, a in enumerate(arguments) if isinstance(a, ScalarArgument) and i in given
+        }
+        for symbol, source in sources.items():
+            tensor = given[source.argument]
+            read = tensor.shape if source.attribute == "shape" else tensor.stride()
+            names[symbol] = read[source.axis] // source.factor
+        for index, value in given.items():
+            for axis, extent in enumerate(shapes.get(index, ())):
+                expected = extent(names)
+                torch._check(
+                    value.shape[axis] == expected,
+                    lambda i=index, x=axis, e=expected: (
+                        f"{signature.name}: argument {i} ({arguments[i].name}): axis {x} must be {e}"
+                    ),
+                )
+        if outputs == "given" or not signature.outputs:
+            return None
+        home = next(value for value in given.values() if isinstance(value, torch.Tensor))
+        made = []
+        for index in signature.outputs:
+            argument = arguments[index]
+            size, dtype = [extent(names) for extent in shapes[index]], torch_dtype(argument.dtype)
+            if index in strides:
+                stride = [extent(names) for extent in strides[index]]
+                made.append(home.new_empty_strided(size, stride, dtype=dtype))
+            else:
+                made.append(home.new_empty(size, dtype=dtype))
+        return made[0] if len(made) == 1 else tuple(made)
+
+    return fake
+
+
+def _check_header(signature: Signature, index: int, value: Any) -> None:
+    argument = signature.arguments[index]
+    if isinstance(argument, ScalarArgument):
+        return
+    where = f"{signature.name}: argument {index} ({argument.name})"
+    if value.dtype is not torch_dtype(argument.dtype):
+        raise ShapeMismatch(
+            f"{where} is {argument.dtype}, got {str(value.dtype).removeprefix('torch.')}",
+            hint="convert it, or compile the kernel for its dtype",
+        )
+    if value.dim() != len(argument.shape):
+        raise ShapeMismatch(f"{where} has rank {value.dim()}, expected rank {len(argument.shape)}", hint="reshape it")

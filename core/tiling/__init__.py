@@ -19,6 +19,7 @@ from core.tiling.parameters import (
     workers,
 )
 from core.tiling.prediction import Prediction
+from core.tiling.profile import LaunchProfile, MatrixProduct, Profile
 from core.tiling.ranking import Ranking, Verdict
 from core.tiling.rules import KernelShape, Rejection, TileRule, Tiles
 
@@ -26,7 +27,10 @@ __all__ = [
     "Candidate",
     "KernelFactory",
     "KernelShape",
+    "LaunchProfile",
+    "MatrixProduct",
     "Prediction",
+    "Profile",
     "Ranking",
     "Rejection",
     "TileParameter",
@@ -47,6 +51,6 @@ __all__ = [
     "tile",
     "unroll",
     "warp_policy",
-    "workers",
     "whole_waves",
+    "workers",
 ]

@@ -1,14 +1,16 @@
-"""Tile rules: what is preferred for which operator, and what no launch on the chip may have."""
+"""Tile rules: what is considered for which operator, and what no kernel on the chip may have."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 
 import core
 from backends.cuda.rules import tile_rules
-from core.tiling import Candidate, KernelShape, TileParameter, Verdict, candidates
+from backends.cuda.rules.instructions import instruction_width, refused, shares
+from core.tiling import Candidate, KernelShape, MatrixProduct, TileParameter, Verdict, candidates
 
 GEMM = {
     "block_M": TileParameter("tile", "M", 16, 16),
@@ -17,46 +19,166 @@ GEMM = {
     "stages": TileParameter("stages"),
     "threads": TileParameter("threads"),
 }
+ROWS = {
+    "block_M": TileParameter("tile", "M"),
+    "block_N": TileParameter("tile", "N"),
+    "threads": TileParameter("threads"),
+}
+LARGE = {"M": 8192, "N": 8192, "K": 8192}
+H200 = core.chip("cuda:h200")
 
 
-def source(
+def found(
     operator: str,
     dimensions: Mapping[str, int],
-    overrides: Mapping[str, int] | None = None,
+    overrides: Mapping[str, Any] | None = None,
     target: str = "cuda:h200",
+    dtype: str = "float16",
+    parameters: Mapping[str, TileParameter] | None = None,
 ) -> tuple[list[Candidate], list[Verdict]]:
-    shape = KernelShape("kernel", operator, dimensions, ("float16",), GEMM)
+    shape = KernelShape("kernel", operator, dimensions, (dtype, dtype), parameters or GEMM)
     return candidates(shape, tile_rules(core.chip(target), shape), overrides or {})
 
 
-def test_large_products_get_large_tiles_and_small_ones_a_grid_that_fills_the_chip() -> None:
-    large = source("gemm", {"M": 8192, "N": 8192, "K": 8192})[0][0].tiles
-    small = source("gemm", {"M": 512, "N": 512, "K": 512})[0][0].tiles
-    assert large["block_M"] * large["block_N"] == 128 * 256
-    assert small["block_M"] * small["block_N"] < 128 * 128
+def values(name: str, accepted: list[Candidate]) -> set[Any]:
+    return {candidate.tiles[name] for candidate in accepted}
 
 
-def test_the_rule_that_chose_is_named() -> None:
-    assert set(source("gemm", {"M": 4096, "N": 4096, "K": 4096})[0][0].chosen_by.values()) == {"rule:cuda.matrix-tile"}
+def test_a_large_product_has_a_rich_set_and_it_is_named_who_proposed_it() -> None:
+    accepted, refusals = found("gemm", LARGE)
+    assert 80 <= len(accepted) <= 200
+    assert len(accepted) + len(refusals) <= 400
+    assert {128 * 256, 128 * 128} <= {c.tiles["block_M"] * c.tiles["block_N"] for c in accepted}
+    assert set(accepted[0].chosen_by.values()) == {"rule:cuda.matrix-tile"}
+
+
+def test_a_small_grid_gets_smaller_tiles_and_a_few_rows_small_ones() -> None:
+    assert min(values("block_M", found("gemm", LARGE)[0])) == 64
+    assert max(values("block_M", found("gemm", {"M": 512, "N": 512, "K": 512})[0])) == 128
+    assert min(values("block_N", found("gemm", {"M": 512, "N": 512, "K": 512})[0])) == 32
+    assert values("block_M", found("gemm", {"M": 1, "N": 4096, "K": 4096})[0]) == {16}
+
+
+@pytest.mark.parametrize(("dtype", "depths"), [("float16", {64, 128}), ("float8_e4m3fn", {128, 256})])
+def test_the_depth_follows_the_bytes_of_the_operands(dtype: str, depths: set[int]) -> None:
+    assert values("block_K", found("gemm", LARGE, dtype=dtype)[0]) == depths
+
+
+def test_a_long_reduction_with_few_tiles_may_be_split() -> None:
+    parameters = {**GEMM, "parts": TileParameter("split", "K", 1, 1)}
+    assert values("parts", found("gemm", {"M": 512, "N": 512, "K": 16384}, parameters=parameters)[0]) == {1, 2, 4, 8}
+    assert values("parts", found("gemm", LARGE, parameters=parameters)[0]) == {1}
 
 
 @pytest.mark.parametrize("threads", [33, 48, 2048])
 def test_threads_are_whole_warps_within_the_limit(threads: int) -> None:
-    accepted, refused = source("gemm", {"M": 512, "N": 512, "K": 512}, {"threads": threads})
+    accepted, refusals = found("gemm", {"M": 512, "N": 512, "K": 512}, {"threads": threads})
     assert accepted == []
-    assert {verdict.reason.partition(":")[0] for verdict in refused} == {"cuda.launch"}
+    assert {verdict.reason.partition(":")[0] for verdict in refusals} == {"cuda.launch"}
+
+
+def test_threads_that_only_copy_count_towards_the_limit_where_the_compiler_adds_some() -> None:
+    reasons = {v.reason for v in found("gemm", LARGE, {"threads": 1024})[1]}
+    assert "cuda.launch: 1024 threads and 128 that copy, the chip allows 1024 a block" in reasons
+    assert not any("copy" in v.reason for v in found("gemm", LARGE, {"threads": 1024}, "cuda:a100")[1])
+    assert not any("copy" in v.reason for v in found("gemm", LARGE, {"threads": 1024, "stages": 0})[1])
 
 
 def test_an_n_tile_of_8_modulo_16_is_never_chosen_beside_64_rows() -> None:
-    found, refused = source("gemm", {"M": 512, "N": 512, "K": 512}, {"block_N": 72})
-    assert all(candidate.tiles["block_M"] < 64 for candidate in found)
-    assert any("8 modulo 16" in verdict.reason for verdict in refused)
-    without_warpgroups, _ = source("gemm", {"M": 512, "N": 512, "K": 512}, {"block_N": 72}, "cuda:a100")
-    assert any(candidate.tiles["block_M"] >= 64 for candidate in without_warpgroups)
+    accepted, refusals = found("gemm", {"M": 512, "N": 512, "K": 512}, {"block_N": 72, "threads": 32})
+    assert values("block_M", accepted) == {32}
+    assert any("8 modulo 16" in verdict.reason for verdict in refusals)
+    without_warpgroups, _ = found("gemm", {"M": 512, "N": 512, "K": 512}, {"block_N": 72, "threads": 32}, "cuda:a100")
+    assert max(values("block_M", without_warpgroups)) >= 64
 
 
 @pytest.mark.parametrize("operator", ["gemm", "attention", "reduction", "elementwise"])
-def test_every_operator_has_a_candidate(operator: str) -> None:
-    tiles = source(operator, {"M": 100, "N": 40, "K": 70})[0][0].tiles
+@pytest.mark.parametrize("target", ["cuda:h200", "cuda:a100", "cuda:rtx4090"])
+def test_every_operator_has_a_candidate_for_odd_extents(operator: str, target: str) -> None:
+    tiles = found(operator, {"M": 100, "N": 40, "K": 70}, target=target)[0][0].tiles
     assert tiles["block_M"] <= 128
     assert tiles["block_N"] <= 64
+
+
+@pytest.mark.parametrize(
+    ("rows", "length"), [(4096, 4096), (16384, 1024), (4096, 8192), (65536, 512), (1024, 32768), (32768, 256)]
+)
+def test_rows_give_every_thread_a_few_vectors(rows: int, length: int) -> None:
+    accepted, _ = found("reduction", {"M": rows, "N": length}, parameters=ROWS)
+    assert 12 <= len(accepted) <= 32
+    assert length in values("block_N", accepted)
+    for candidate in accepted:
+        held = candidate.tiles["block_M"] * candidate.tiles["block_N"] / candidate.tiles["threads"]
+        assert held >= 2
+
+
+# -- How warps share a product -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "warps", "warpgroups", "policy", "expected"),
+    [
+        (128, 256, 8, True, 1, (8, 1)),
+        (128, 256, 8, True, 0, (4, 2)),
+        (64, 256, 8, True, 1, (4, 2)),
+        (64, 256, 8, True, 2, (4, 2)),
+        (96, 128, 4, True, 1, None),
+        (192, 128, 12, True, 1, (12, 1)),
+        (128, 128, 12, True, 1, None),
+        (96, 128, 4, False, 0, (2, 2)),
+        (16, 32, 4, False, 0, (1, 4)),
+        (16, 16, 4, False, 0, None),
+        (16, 8, 2, False, 2, None),
+        (128, 128, 4, False, 0, (2, 2)),
+    ],
+)
+def test_warps_share_a_tile_in_whole_instructions_or_not_at_all(
+    m: int, n: int, warps: int, warpgroups: bool, policy: int, expected: tuple[int, int] | None
+) -> None:
+    assert shares(m, n, warps, warpgroups, policy) == expected
+
+
+@pytest.mark.parametrize(("columns", "width"), [(256, 256), (160, 160), (320, 160), (96, 96), (24, 8), (40, 8), (8, 8)])
+def test_the_width_of_a_warpgroup_instruction(columns: int, width: int) -> None:
+    assert instruction_width(columns) == width
+
+
+def product(m: int, n: int, k: int = 64, dtype: str = "float16", **changes: Any) -> MatrixProduct:
+    given: dict[str, Any] = {
+        "a_dtype": dtype,
+        "b_dtype": dtype,
+        "accumulator_dtype": "int32" if dtype == "int8" else "float32",
+        "a_scope": "shared",
+        "b_scope": "shared",
+        "transpose_a": False,
+        "transpose_b": False,
+        "policy": 1,
+        "a_buffer": "a",
+        "b_buffer": "b",
+        "in_flight": False,
+        "loop": 1,
+    }
+    return MatrixProduct(m, n, k, **{**given, **changes})
+
+
+@pytest.mark.parametrize(
+    ("one", "threads", "launched", "reason"),
+    [
+        (product(128, 256), 256, 384, None),
+        (product(96, 256), 128, 256, "1 warpgroups cannot share a 96 x 256 tile"),
+        (product(128, 96, policy=0), 512, 640, "need instructions 8 columns wide"),
+        (product(128, 96, policy=0, transpose_b=True), 512, 640, None),
+        (product(192, 256), 384, 512, "an instruction 64 x 256 needs 154 registers a thread, 512 threads leave 128"),
+        (product(256, 160), 512, 640, "needs 106 registers a thread, 640 threads leave 96"),
+        (product(256, 128), 512, 640, None),
+        (product(192, 256, accumulator_dtype="float16"), 384, 512, None),
+        # Of the operands of warpgroup instructions only 16-bit ones may lie across the reduction.
+        (product(96, 256, dtype="int8"), 128, 256, None),
+        (product(96, 256, dtype="int8", transpose_b=True), 128, 256, "1 warpgroups cannot share"),
+        (product(32, 64, k=48, dtype="int8"), 128, 256, "a product 48 deep, the instruction takes 32 at a time"),
+        (product(50, 70, dtype="float32"), 96, 96, None),  # no matrix instruction: loops
+    ],
+)
+def test_products_that_cannot_be_compiled(one: MatrixProduct, threads: int, launched: int, reason: str | None) -> None:
+    answer = refused(H200, one, threads, launched)
+    assert answer is None if reason is None else reason in str(answer)

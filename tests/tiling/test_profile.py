@@ -1,0 +1,215 @@
+"""What a profile holds: counted by hand for kernels small enough to count, and against the footprint for others."""
+
+from typing import Any
+
+import pytest
+import tilelang.language as T
+
+from core.program import Program
+from core.tiling.formula import names_in, value_of
+from core.tiling.profile import GlobalAccess, LaunchProfile, profile
+
+
+def launch_of(prim_func: Any) -> LaunchProfile:
+    (launch,) = profile(Program(prim_func)).launches
+    return launch
+
+
+def gemm(
+    M: int,
+    N: int,
+    K: int,
+    bm: int = 128,
+    bn: int = 256,
+    bk: int = 64,
+    stages: int = 3,
+    threads: int = 256,
+    panel: int = 8,
+) -> Any:
+    @T.prim_func
+    def main(A: T.Tensor((M, K), "float16"), B: T.Tensor((K, N), "float16"), C: T.Tensor((M, N), "float16")):
+        with T.Kernel(T.ceildiv(N, bn), T.ceildiv(M, bm), threads=threads) as (bx, by):
+            a = T.alloc_shared((bm, bk), "float16")
+            b = T.alloc_shared((bk, bn), "float16")
+            c = T.alloc_fragment((bm, bn), "float32")
+            T.use_swizzle(panel, enable=panel > 0)
+            T.clear(c)
+            for k in T.Pipelined(T.ceildiv(K, bk), num_stages=stages):
+                T.copy(A[by * bm, k * bk], a)
+                T.copy(B[k * bk, bx * bn], b)
+                T.gemm(a, b, c, policy=T.GemmWarpPolicy.FullRow)
+            T.copy(c, C[by * bm, bx * bn])
+
+    return main
+
+
+def causal_scores(L: int, D: int, bm: int, bn: int) -> Any:
+    @T.prim_func
+    def main(Q: T.Tensor((L, D), "float16"), K: T.Tensor((L, D), "float16"), O: T.Tensor((L, bn), "float32")):  # noqa: E741
+        with T.Kernel(T.ceildiv(L, bm), threads=128) as bx:
+            q = T.alloc_shared((bm, D), "float16")
+            k = T.alloc_shared((bn, D), "float16")
+            s = T.alloc_fragment((bm, bn), "float32")
+            m = T.alloc_fragment((bm,), "float32")
+            T.copy(Q[bx * bm, 0], q)
+            T.clear(s)
+            for t in T.Pipelined(T.ceildiv((bx + 1) * bm, bn), num_stages=2):
+                T.copy(K[t * bn, 0], k)
+                T.gemm(q, k, s, transpose_B=True)
+                T.reduce_max(s, m, dim=1)
+                for i, j in T.Parallel(bm, bn):
+                    s[i, j] = T.exp2(s[i, j] * 0.5 - m[i] * 0.5)
+            T.copy(s, O[bx * bm, 0])
+
+    return main
+
+
+def by_tensor(launch: LaunchProfile) -> dict[str, GlobalAccess]:
+    return {access.tensor: access for access in launch.accesses}
+
+
+def test_a_matrix_product_counted_by_hand() -> None:
+    launch = launch_of(gemm(1000, 1024, 4096))
+    assert launch.grid == (4, 8)
+    assert launch.threads == 256
+    assert (launch.order, launch.panel) == ("row", 8)
+    assert [loop.stages for loop in launch.loops] == [0, 3]
+    assert launch.trips() == ((1.0, 64.0),)
+    (product,) = launch.products
+    assert (product.m, product.n, product.k, product.policy, product.loop) == (128, 256, 64, 1, 1)
+    assert (product.a_scope, product.b_scope, product.in_flight) == ("shared", "shared", False)
+    access = by_tensor(launch)
+    assert (access["A"].extents, access["A"].varies, access["A"].loop) == ((128, 64), ("axis1", "loop1"), 1)
+    assert (access["B"].extents, access["B"].varies) == ((64, 256), ("axis0", "loop1"))
+    assert (access["C"].mode, access["C"].accumulator, access["C"].loop) == ("write", True, 0)
+    assert access["B"].bytes == 64 * 256 * 2
+    assert access["B"].run_bytes == 512  # a part of a row
+    assert [(b.name, b.bytes, b.versions) for b in launch.buffers] == [
+        ("a", 16384, 3),
+        ("b", 32768, 3),
+        ("c", 131072, 1),
+    ]
+
+
+def test_rows_that_a_tile_holds_whole_lie_in_one_piece() -> None:
+    launch = launch_of(gemm(512, 256, 64))
+    access = by_tensor(launch)
+    assert access["A"].run_bytes == 128 * 64 * 2  # K is one tile: its rows follow one another
+    assert access["B"].run_bytes == 64 * 256 * 2
+
+
+def test_a_tile_goes_no_further_than_its_tensor() -> None:
+    launch = launch_of(gemm(16, 100, 4096))
+    assert by_tensor(launch)["A"].extents == (16, 64)
+    assert by_tensor(launch)["B"].extents == (64, 100)
+
+
+@pytest.mark.parametrize(
+    "build", [gemm(512, 512, 1024), gemm(4096, 4096, 4096, 64, 64, 32, 0), causal_scores(2048, 64, 128, 64)]
+)
+def test_the_profile_agrees_with_the_footprint(build: Any) -> None:
+    program = Program(build)
+    footprint = program.footprint()
+    launch = launch_of(build)
+    trips = launch.trips()
+    mean = [sum(column) / len(trips) for column in zip(*trips, strict=True)]
+    read = sum(a.bytes * mean[a.loop] for a in launch.accesses if a.mode == "read") * launch.blocks
+    written = sum(a.bytes * mean[a.loop] for a in launch.accesses if a.mode == "write") * launch.blocks
+    assert read == pytest.approx(footprint.bytes_read)
+    assert written == pytest.approx(footprint.bytes_written)
+    operations = sum(p.operations * mean[p.loop] for p in launch.products) * launch.blocks
+    assert footprint.flops is not None
+    assert operations <= footprint.flops <= operations * 1.2
+
+
+def test_blocks_before_a_diagonal_do_less() -> None:
+    launch = launch_of(causal_scores(2048, 64, 128, 64))
+    assert launch.uneven
+    assert names_in(launch.loops[1].trips) == {"axis0"}
+    assert [trips[1] for trips in launch.trips()] == [2.0 * (block + 1) for block in range(16)]
+    assert value_of(launch.loops[1].trips, {"axis0": 3}) == 8
+
+
+def test_element_work_is_counted_once_where_it_is_the_same_for_many() -> None:
+    launch = launch_of(causal_scores(2048, 64, 128, 64))
+    work = {(w.kind, w.elements) for w in launch.vector if w.loop == 1}
+    # s * 0.5 - m * 0.5: one fused operation per element; m * 0.5 once per row.
+    assert work == {("special", 128 * 64), ("arithmetic", 128 * 64), ("arithmetic", 128)}
+    (reduction,) = launch.reductions
+    assert (reduction.rows, reduction.length, reduction.accumulator) == (128, 64, True)
+
+
+def test_query_heads_that_share_a_key_head_have_formulas_for_their_addresses() -> None:
+    @T.prim_func
+    def main(K: T.Tensor((8, 128, 64), "float16"), O: T.Tensor((32, 128, 64), "float16")):  # noqa: E741
+        with T.Kernel(32, threads=128) as h:
+            k = T.alloc_shared((128, 64), "float16")
+            T.copy(K[h // 4, 0, 0], k)
+            T.copy(k, O[h, 0, 0])
+
+    access = by_tensor(launch_of(main))
+    assert access["O"].address == ()
+    assert value_of(access["K"].address[0], {"axis0": 7}) == 1
+
+
+def test_copies_of_threads_that_only_copy_belong_to_the_loop_that_uses_the_tiles() -> None:
+    stages, bm, bn, bk, K = 4, 128, 128, 64, 1024
+
+    @T.prim_func
+    def main(A: T.Tensor((512, K), "float16"), B: T.Tensor((K, 512), "float16"), C: T.Tensor((512, 512), "float32")):
+        with T.Kernel(4, 4, threads=384) as (bx, by):
+            a = T.alloc_shared((stages, bm, bk), "float16")
+            b = T.alloc_shared((stages, bk, bn), "float16")
+            c = T.alloc_fragment((bm, bn), "float32")
+            full = T.alloc_barrier([128] * stages)
+            thread = T.get_thread_binding()
+            if thread >= 256:
+                for k in T.serial(K // bk):
+                    T.tma_copy(
+                        A[by * bm : (by + 1) * bm, k * bk : (k + 1) * bk], a[k % stages, :, :], barrier=full[k % stages]
+                    )
+                    T.tma_copy(
+                        B[k * bk : (k + 1) * bk, bx * bn : (bx + 1) * bn], b[k % stages, :, :], barrier=full[k % stages]
+                    )
+                    T.mbarrier_arrive(full[k % stages])
+            else:
+                T.clear(c)
+                for k in T.serial(K // bk):
+                    T.mbarrier_wait_parity(full[k % stages], (k // stages) & 1)
+                    T.wgmma_gemm(a[k % stages, :, :], b[k % stages, :, :], c)
+                    T.wait_wgmma(0)
+                T.copy(c, C[by * bm, bx * bn])
+
+    found = profile(Program(main))
+    (launch,) = found.launches
+    assert (launch.threads, launch.copy_threads) == (384, 128)
+    (product,) = launch.products
+    loop = launch.loops[product.loop]
+    assert (loop.stages, loop.ahead) == (4, True)
+    assert product.in_flight
+    reads = [access for access in launch.accesses if access.mode == "read"]
+    assert {access.loop for access in reads} == {product.loop}
+    assert all(f"loop{product.loop}" in access.varies for access in reads)
+    assert found.unknown == ()
+
+
+def test_what_depends_on_data_is_named() -> None:
+    @T.prim_func
+    def main(n: T.Tensor((4,), "int32"), A: T.Tensor((4, 1024), "float32")):
+        with T.Kernel(4, threads=128) as bx:
+            for k in T.serial(n[bx]):
+                for i in T.Parallel(128):
+                    A[bx, k * 128 + i] = A[bx, k * 128 + i] * 2.0
+
+    found = profile(Program(main))
+    assert found.unknown == ("a loop depends on data: taken as 1",)
+    assert found.launches[0].trips() == ((1.0, 1.0),)
+
+
+def test_symbolic_dimensions_take_the_values_given() -> None:
+    M = T.dynamic("M")
+    program = Program(gemm(M, 1024, 512))
+    assert profile(program, {"M": 300}).launches[0].grid == (4, 3)
+    found = profile(program)
+    assert found.launches[0].grid == (4, 1)
+    assert "a grid axis depends on a value that was not given: taken as 1" in found.unknown

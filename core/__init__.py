@@ -11,6 +11,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from core.errors import (
+    ArtifactError,
     BackendHookError,
     BackendLoadError,
     BuildFailed,
@@ -63,6 +64,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "ArtifactError",
     "BackendHookError",
     "BackendLoadError",
     "BuildFailed",

@@ -126,6 +126,12 @@ class LaunchError(TileHALError):
     code = "launch"
 
 
+class ArtifactError(TileHALError):
+    """An exported kernel cannot be used: a file is missing or was changed, or another version wrote it."""
+
+    code = "artifact"
+
+
 class DescriptorError(TileHALError):
     """A hardware descriptor is malformed, or a figure that code needs is unknown."""
 

@@ -3,11 +3,14 @@
 from typing import Any
 
 from core._tilelang import import_tilelang
-from core.tiling import kernel, stages, threads, tile
+from core.errors import KernelError
+from core.tiling import choice, kernel, stages, threads, tile, workers
 
 import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
+
+from core.ops.attention_hopper import Schedule, warp_specialised  # noqa: E402
 
 #: exp(x) = exp2(x · log2 e): every chip's exponential unit works in base 2.
 LOG2_E = 1.4426950408889634
@@ -32,6 +35,8 @@ def attention(
     block_N: int = tile("N", multiple=16),
     num_stages: int = stages(),
     threads: int = threads(),
+    variant: str = choice("variant", "pipelined", "overlapped", "ping_pong"),
+    workers: int = workers(),
 ) -> Any:
     """`O[b, h, i] = Σ_j softmax_j(Q[b, h, i] · K[b, h // group, j] · scale) V[b, h // group, j]`, sums in float32.
 
@@ -42,6 +47,9 @@ def attention(
     and sum per query. Only tiles that the diagonal or the end of the keys cuts are masked. Causal blocks stop at the
     diagonal and start with the longest, so that the last wave is made of short ones.
 
+    Variants: `pipelined` leaves copies and products to TileLang and is for every chip; `overlapped` and `ping_pong` are
+    scheduled by hand for Hopper (`core.ops.attention_hopper`), whose blocks may be persistent (`workers`).
+
     Args:
         batch, heads, kv_heads: `group = heads // kv_heads` query heads share a key head.
         M, N: queries and keys per sequence.
@@ -50,7 +58,20 @@ def attention(
         scale: of the scores; None is 1 / sqrt(dim).
         dtype: of the tensors, float16 or bfloat16; the weights are rounded to it before the second product.
     """
+    if heads % kv_heads:
+        raise KernelError(
+            f"attention: {heads} heads cannot share {kv_heads} key heads evenly",
+            hint="kv_heads divides heads",
+        )
+    if causal and N < M:
+        raise KernelError(
+            f"attention: causal with {M} queries and {N} keys leaves queries that see nothing",
+            hint="give at least as many keys as queries",
+        )
     base2 = (dim**-0.5 if scale is None else scale) * LOG2_E
+    if variant != "pipelined":
+        schedule = Schedule(block_M, block_N, num_stages, threads, workers, variant == "ping_pong")
+        return warp_specialised(batch, heads, kv_heads, M, N, dim, schedule, causal=causal, base2=base2, dtype=dtype)
     group = heads // kv_heads
     past = N - M
     width = -(-dim // _STEP) * _STEP
@@ -94,8 +115,8 @@ def attention(
                         for i, j in T.Parallel(block_M, block_N):
                             visible = t * block_N + j <= first + i + past
                             scores[i, j] = T.if_then_else(visible, scores[i, j], lowest)
-                elif N % block_N != 0:
-                    if (t + 1) * block_N > N:  # noqa: SIM102  (the kernel's condition inside Python's)
+                elif N % block_N != 0:  # noqa: SIM102  (the condition below is the kernel's, this one Python's)
+                    if (t + 1) * block_N > N:
                         for i, j in T.Parallel(block_M, block_N):
                             scores[i, j] = T.if_then_else(t * block_N + j < N, scores[i, j], lowest)
                 T.copy(row_max, old_max)

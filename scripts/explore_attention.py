@@ -1,0 +1,326 @@
+#!/usr/bin/env python3
+"""Attention on a GPU: every schedule and tile of a list, at several shapes, against torch's cuDNN and flash backends.
+
+    python scripts/explore_attention.py --json attention.json            # about three minutes on 16 cores and an H200
+    python scripts/explore_attention.py --shapes long gqa --match ping_pong --jobs 8
+    python scripts/explore_attention.py --no-device                      # compiles only: registers, spills
+
+Kernels are compiled in parallel first, then checked and timed one after the other in a child process, which is replaced
+when a kernel hangs or faults. A kernel is checked on fresh random data, its output filled with NaN before, against
+float32 attention of two heads and against cuDNN in whole. The best of each shape are timed again with the torch
+backends in turn, with warm caches; the ratios in the table are of that round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+#: Seconds without a word after which the child is taken to hang.
+PATIENCE_S = 25.0
+#: Kernels of a shape that are timed again beside torch.
+FINALISTS = 4
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "plain": {"batch": 4, "heads": 32, "kv_heads": 32, "M": 2048, "N": 2048, "dim": 128, "causal": False},
+    "causal": {"batch": 4, "heads": 32, "kv_heads": 32, "M": 4096, "N": 4096, "dim": 128, "causal": True},
+    "gqa": {"batch": 4, "heads": 32, "kv_heads": 8, "M": 2048, "N": 2048, "dim": 128, "causal": True},
+    "long": {"batch": 1, "heads": 32, "kv_heads": 32, "M": 8192, "N": 8192, "dim": 128, "causal": True},
+    "narrow": {"batch": 4, "heads": 32, "kv_heads": 32, "M": 2048, "N": 2048, "dim": 64, "causal": False},
+    "short": {"batch": 16, "heads": 16, "kv_heads": 16, "M": 512, "N": 512, "dim": 64, "causal": False},
+}
+
+
+def configurations(dim: int, units: int) -> Iterator[dict[str, Any]]:
+    """Tiles worth trying for a head dimension on a chip of so many units."""
+    if dim > 64:
+        pipelined = [(128, 64, 2, 256), (128, 128, 2, 256), (128, 160, 2, 256), (64, 128, 2, 128)]
+        by_hand = [(128, 80, 2, 256), (128, 96, 2, 256), (128, 128, 2, 256), (128, 160, 2, 256), (192, 80, 2, 384)]
+    else:
+        pipelined = [(128, 128, 2, 256), (128, 192, 2, 256), (192, 128, 2, 384), (128, 64, 3, 256)]
+        by_hand = [
+            (128, 128, 2, 256),
+            (128, 160, 2, 256),
+            (128, 192, 2, 256),
+            (192, 96, 2, 384),
+            (192, 128, 2, 384),
+        ]
+    for tile in pipelined:
+        yield configuration(*tile, "pipelined", 0)
+    for tile in by_hand:
+        for workers in (0, units):
+            for variant in ("overlapped", "ping_pong"):
+                if variant == "overlapped" or tile[3] == 256:
+                    yield configuration(*tile, variant, workers)
+    if dim == 128:
+        yield configuration(128, 176, 2, 256, "overlapped", 0)
+        yield configuration(128, 176, 2, 256, "ping_pong", 0)
+
+
+def configuration(m: int, n: int, stages: int, threads: int, variant: str, workers: int) -> dict[str, Any]:
+    """One choice of every tile parameter."""
+    return {
+        "block_M": m,
+        "block_N": n,
+        "num_stages": stages,
+        "threads": threads,
+        "variant": variant,
+        "workers": workers,
+    }
+
+
+def label(tiles: dict[str, Any]) -> str:
+    """A configuration in a few letters."""
+    return "{variant} {block_M}x{block_N} stages {num_stages} threads {threads} workers {workers}".format(**tiles)
+
+
+def compiled(shape: dict[str, Any], tiles: dict[str, Any], target: str, build: bool) -> Any:
+    """The kernel of a shape and a configuration; from the cache when another process has built it."""
+    from core.ops.attention import attention
+
+    return attention.compile(**shape, **tiles, target=target, fast_math=True, build=build)
+
+
+def compile_row(name: str, tiles: dict[str, Any], target: str) -> dict[str, Any]:
+    """Runs in a worker: builds one kernel and says what became of it."""
+    started = time.perf_counter()
+    row: dict[str, Any] = {"shape_name": name, "shape": SHAPES[name], "tiles": tiles}
+    try:
+        kernel = compiled(SHAPES[name], tiles, target, build=True)
+        actual = kernel.resources.actual
+        row |= {
+            "status": "built",
+            "registers": actual.registers_per_thread,
+            "spill": actual.spill_store_bytes,
+            "dynamic_shared": actual.dynamic_shared_bytes,
+        }
+    except Exception as error:
+        row |= {"status": "build", "reason": f"{type(error).__name__}: {str(error)[:300]}"}
+    return row | {"compile_s": round(time.perf_counter() - started, 2)}
+
+
+# ------------------------------------------------------------------------------------------------------ on the device
+
+
+class Prepared:
+    """Inputs and references of one shape on the device."""
+
+    def __init__(self, shape: dict[str, Any]) -> None:
+        import torch
+
+        self.shape = shape
+        make = {"device": "cuda", "dtype": torch.float16}
+        batch, heads, kv_heads, dim = (shape[key] for key in ("batch", "heads", "kv_heads", "dim"))
+        self.q = torch.randn(batch, heads, shape["M"], dim, **make)
+        self.k = torch.randn(batch, kv_heads, shape["N"], dim, **make)
+        self.v = torch.randn(batch, kv_heads, shape["N"], dim, **make)
+        self.output = torch.empty_like(self.q)
+        self.exact = {head: self._exact(head) for head in {(0, 0), (batch - 1, heads - 1)}}
+        self.whole = self.torch_call("cudnn")()
+
+    def _exact(self, head: tuple[int, int]) -> Any:
+        import torch
+
+        b, h = head
+        kv = h // (self.shape["heads"] // self.shape["kv_heads"])
+        q, k, v = self.q[b, h].float(), self.k[b, kv].float(), self.v[b, kv].float()
+        scores = q @ k.T * self.shape["dim"] ** -0.5
+        if self.shape["causal"]:
+            hidden = torch.ones_like(scores, dtype=torch.bool).triu(self.shape["N"] - self.shape["M"] + 1)
+            scores = scores.masked_fill(hidden, -torch.inf)
+        return scores.softmax(-1) @ v
+
+    def torch_call(self, backend: str) -> Any:
+        """A function that runs torch's attention with one backend."""
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+        from torch.nn.functional import scaled_dot_product_attention
+
+        which = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[backend]
+        grouped = self.shape["heads"] != self.shape["kv_heads"]
+
+        def call() -> Any:
+            with sdpa_kernel(which):
+                return scaled_dot_product_attention(
+                    self.q, self.k, self.v, is_causal=self.shape["causal"], enable_gqa=grouped
+                )
+
+        return call
+
+    def errors(self, output: Any) -> dict[str, float]:
+        """Largest errors: to the exact heads, and to cuDNN everywhere."""
+        exact = max((output[head].float() - value).abs().max().item() for head, value in self.exact.items())
+        return {"error": exact, "difference": (output.float() - self.whole.float()).abs().max().item()}
+
+
+def child(name: str, tiles: list[dict[str, Any]], target: str, finalists: bool) -> int:
+    """Checks and times configurations of one shape; a JSON line before each and one after."""
+    import torch
+
+    from core.tuning.measure import measure, measure_together
+
+    def say(row: dict[str, Any]) -> None:
+        print(json.dumps(row), flush=True)
+
+    say({"event": "preparing"})
+    prepared = Prepared(SHAPES[name])
+    if finalists:
+        calls = {}
+        for backend in ("cudnn", "flash"):
+            call = prepared.torch_call(backend)
+            try:
+                call()
+                calls[backend] = call
+            except RuntimeError as error:
+                say({"event": "note", "backend": backend, "reason": str(error)[:200]})
+        for configured in tiles:
+            kernel = compiled(SHAPES[name], configured, target, build=True)
+            calls[label(configured)] = lambda kernel=kernel: kernel(prepared.q, prepared.k, prepared.v, prepared.output)
+        together = measure_together(calls, "cuda", repeat_ms=250)
+        say({"event": "final", "times": {key: value.to_json() for key, value in together.measurements.items()}})
+        return 0
+    reference = prepared.errors(prepared.whole)["error"]
+    for place, configured in enumerate(tiles):
+        say({"event": "start", "place": place})
+        row: dict[str, Any] = {}
+        try:
+            kernel = compiled(SHAPES[name], configured, target, build=True)
+            prepared.output.fill_(float("nan"))
+            kernel(prepared.q, prepared.k, prepared.v, prepared.output)
+            torch.cuda.synchronize()
+            row = prepared.errors(prepared.output) | {"cudnn_error": reference}
+            right = row["error"] <= 2 * reference + 1e-3 and row["difference"] <= 3 * reference + 2e-3
+            timed = measure(
+                lambda kernel=kernel: kernel(prepared.q, prepared.k, prepared.v, prepared.output),
+                "cuda",
+                repeat_ms=60,
+            )
+            row |= {"status": "ok" if right else "wrong", "ms": timed.median_s * 1e3, "spread": timed.spread}
+        except Exception as error:
+            row |= {"status": "launch", "reason": f"{type(error).__name__}: {str(error)[:300]}"}
+        say({"event": "done", "place": place, "row": row})
+        if row["status"] == "launch" and "CUDA" in row["reason"]:
+            return 1  # the context is lost
+    return 0
+
+
+def run_child(name: str, tiles: list[dict[str, Any]], options: argparse.Namespace, finalists: bool) -> list[Any]:
+    """The child's events up to its end or to a silence longer than `PATIENCE_S`, after which it is killed."""
+    command = [sys.executable, __file__, "--child", name, "--tiles", json.dumps(tiles), "--target", options.target]
+    process = subprocess.Popen(
+        command + (["--finalists"] if finalists else []), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    events: list[Any] = []
+    with open(process.stdout.fileno(), "rb", buffering=0, closefd=False) as pipe:
+        pending = b""
+        while True:
+            ready, _, _ = select.select([pipe], [], [], PATIENCE_S)
+            if not ready:
+                process.kill()
+                break
+            data = pipe.read(65536)
+            if not data:
+                break
+            *lines, pending = (pending + data).split(b"\n")
+            events += [json.loads(line) for line in lines if line.startswith(b"{")]
+    _, errors = process.communicate()
+    if process.returncode and not any(event["event"] == "done" for event in events):
+        print(f"  {name}: the child ended with {process.returncode}: {errors[-1500:]}", file=sys.stderr)
+    return events
+
+
+def time_shape(name: str, rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Fills in the rows of one shape, with as many children as it takes."""
+    waiting = [row for row in rows if row["status"] == "built"]
+    while waiting:
+        events = run_child(name, [row["tiles"] for row in waiting], options, finalists=False)
+        started = max((event["place"] for event in events if event["event"] == "start"), default=-1)
+        for event in events:
+            if event["event"] == "done":
+                waiting[event["place"]] |= event["row"]
+        if started < 0:
+            for row in waiting:
+                row |= {"status": "launch", "reason": "the child did not start"}
+            return
+        if waiting[started]["status"] == "built":
+            waiting[started] |= {"status": "hang", "reason": "no answer, or the process died"}
+        waiting = waiting[started + 1 :]
+
+
+# ------------------------------------------------------------------------------------------------------------- report
+
+
+def report(name: str, rows: list[dict[str, Any]], final: dict[str, Any]) -> None:
+    """Prints one shape."""
+    print(f"\n{name}: {SHAPES[name]}")
+    best = min((row["ms"] for row in rows if row["status"] == "ok"), default=0.0)
+    for row in sorted(rows, key=lambda row: row.get("ms", 1e9)):
+        figures = f"{row['ms']:8.4f} ms {row['ms'] / best:6.3f}" if row.get("ms") and best else " " * 18
+        used = f"{row.get('registers', '')} regs, {row.get('spill', '')} spilled" if "registers" in row else ""
+        print(f"  {figures}  {row['status']:7} {label(row['tiles']):62} {used} {row.get('reason', '')[:120]}")
+    if final:
+        for key, value in final["times"].items():
+            ratio = final["times"].get("cudnn", value)["median_s"] / value["median_s"]
+            milliseconds = value["median_s"] * 1e3
+            print(f"  final {milliseconds:8.4f} ms  {ratio:6.3f} x cuDNN  spread {value['spread']:.3f}  {key}")
+
+
+def main() -> int:
+    """Parses the command line and runs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="*", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument("--match", default="", help="only configurations whose name contains this")
+    parser.add_argument("--target", default="cuda:h200")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--units", type=int, default=132, help="persistent blocks of a launch")
+    parser.add_argument("--no-device", action="store_true", help="compile only")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--tiles", type=json.loads, help=argparse.SUPPRESS)
+    parser.add_argument("--finalists", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        return child(options.child, options.tiles, options.target, options.finalists)
+
+    started = time.monotonic()
+    wanted = [
+        (name, tiles)
+        for name in options.shapes
+        for tiles in configurations(SHAPES[name]["dim"], options.units)
+        if options.match in label(tiles)
+    ]
+    rows: dict[str, list[dict[str, Any]]] = {name: [] for name in options.shapes}
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for future in as_completed([pool.submit(compile_row, name, tiles, options.target) for name, tiles in wanted]):
+            row = future.result()
+            rows[row["shape_name"]].append(row)
+    print(f"{len(wanted)} kernels compiled in {time.monotonic() - started:.0f} s")
+    finals: dict[str, Any] = {}
+    for name in options.shapes:
+        if not options.no_device:
+            time_shape(name, rows[name], options)
+            best = sorted((row for row in rows[name] if row["status"] == "ok"), key=lambda row: row["ms"])[:FINALISTS]
+            events = run_child(name, [row["tiles"] for row in best], options, finalists=True)
+            finals[name] = next((event for event in events if event["event"] == "final"), {})
+        report(name, rows[name], finals.get(name, {}))
+    print(f"\n{time.monotonic() - started:.0f} s in all")
+    if options.json:
+        everything = {"command": sys.argv, "rows": [row for named in rows.values() for row in named], "final": finals}
+        options.json.write_text(json.dumps(everything, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

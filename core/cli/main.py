@@ -29,6 +29,16 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     ),
     "targets": ("core.cli.targets", "targets", "List every known target and what it can do on this machine."),
     "compile": ("core.cli.compile", "compile_", "Compile a kernel from a file for a chip."),
+    "tile": (
+        "core.cli.tile",
+        "tile",
+        "Show the tiles a chip's rules consider for a kernel, in what order, and why.",
+    ),
+    "baseline": (
+        "core.cli.baseline",
+        "app",
+        "Record what kernels cost as a file for git, show it, and say what got slower since.",
+    ),
     "portability": (
         "core.cli.portability",
         "portability",

@@ -32,12 +32,14 @@ def tilehal_tile_rules(chip: Chip, kernel: KernelShape) -> Sequence[TileRule]:
 
 @hookimpl
 def tilehal_lower(chip: Chip, program: Program, options: CompileOptions) -> LoweredKernel:
+    from backends.cuda.shared_memory import with_static
     from core.codegen import native
 
     options.check_backend("cuda", OPTIONS)
-    return native.lower(
+    lowered = native.lower(
         program, chip, options, language="cuda", tvm_target={"kind": "cuda", "arch": chip.codegen["arch"]}
     )
+    return with_static(lowered)
 
 
 @hookimpl

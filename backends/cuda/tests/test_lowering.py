@@ -250,7 +250,9 @@ def test_fragments_count_beside_the_shared_memory_that_lowering_lays_out() -> No
     kernel = core.compile(gemm, 256, 256, 256, "float16", 128, 128, 32, 128, target="cuda:h200", build=False)
     figures = kernel.resources.predicted
     assert figures.memory_bytes["registers"] == 128 * 128 * 4
-    assert figures.memory_bytes["shared"] == figures.dynamic_shared_bytes
+    # The barriers of the pipeline are static, and ptxas fills them up to where dynamic memory begins.
+    assert figures.static_shared_bytes == 1024
+    assert figures.memory_bytes["shared"] == (figures.dynamic_shared_bytes or 0) + 1024
     moved = figures.bytes_read + figures.bytes_written
     assert figures.arithmetic_intensity == figures.flops / moved
     assert replace(figures, flops=None).arithmetic_intensity is None

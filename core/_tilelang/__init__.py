@@ -1,8 +1,8 @@
 """Everything TileHAL needs from TileLang and its TVM beyond their public API, in one place.
 
 Each function states what it assumes about the wheel; `tests/test_tilelang_assumptions.py` has a test per assumption, so
-that a new tilelang release that breaks one says which. Nothing under `tilelang/` is written to and no private global is
-patched. Importing this package imports neither tilelang nor torch.
+that a new tilelang release that breaks one says which. Nothing under `tilelang/` is written to, and no private global
+is patched but one, while a kernel is traced (`rewriting`). Importing this package imports neither tilelang nor torch.
 """
 
 from core._tilelang.hostplan import LaunchPlan, LaunchStep, UnreadableHost

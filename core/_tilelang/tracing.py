@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from core._tilelang.importing import import_tilelang
+from core._tilelang.rewriting import kept_rewrites
 from core._tilelang.silence import silent
 from core.errors import KernelError, Location, TileHALError
 
@@ -91,7 +92,7 @@ def trace(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced
 def _trace_errors(func: Any) -> Iterator[None]:
     """Runs a trace silently (TileLang logs a dump of the rewritten source) and types what it raises."""
     try:
-        with silent():
+        with silent(), kept_rewrites():
             yield
     except TileHALError:
         raise

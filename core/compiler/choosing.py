@@ -78,18 +78,7 @@ def first_that_compiles(problem: TileProblem, options: CompileOptions, attempt: 
 
 def _measured(problem: TileProblem, options: CompileOptions) -> Chosen | None:
     """The tiles that tuning or a shipped table knows for this problem, or None. Nothing is traced for it."""
-    from core.tuning.lookup import tuned_tiles
-
-    found = tuned_tiles(
-        problem.factory,
-        problem.arguments,
-        None,
-        problem.chip,
-        problem.backend,
-        overrides=problem.overrides,
-        options=options,
-        refuse=problem.forbids,
-    )
+    found = problem.measured(options)
     if found is None:
         return None
     took = "" if found.outcome.median_s is None else f": {found.outcome.median_s * 1e6:.4g} us"

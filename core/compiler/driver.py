@@ -165,12 +165,9 @@ def _only_described(backend: Backend, chip: Chip) -> UnsupportedOp:
 def _compile_factory(request: _Request, target: Target, backend: Backend) -> Kernel:
     """Tries what was measured, then the candidates as they are ranked, until one lowers."""
     from core.compiler.choosing import first_that_compiles
-    from core.tiling.engine import given_tiles
     from core.tiling.problem import TileProblem
 
-    factory: KernelFactory = request.func
-    arguments = factory.arguments(request.args, request.kwargs)
-    problem = TileProblem(factory, arguments, target.chip, backend, given_tiles(factory, request.kwargs))
+    problem = TileProblem.of(request.func, request.args, request.kwargs, target)
 
     def attempt(chosen: Chosen) -> Kernel:
         traced, _ = problem.tracer.traced(chosen.tiles)

@@ -42,14 +42,9 @@ def rank_for(
         KernelError: an argument is missing, unknown or not allowed, or the kernel traces with no tiles.
         BackendHookError: a rule raised.
     """
-    from core.plugins import manager
-    from core.target import resolve
     from core.tiling.problem import TileProblem
 
-    chip = resolve(target).chip
-    arguments = factory.arguments(args, kwargs)
-    problem = TileProblem(factory, arguments, chip, manager().backend(chip.vendor), given_tiles(factory, kwargs))
-    return problem.ranking()
+    return TileProblem.of(factory, args, kwargs, target).ranking()
 
 
 def rank(

@@ -9,16 +9,19 @@ from typing import TYPE_CHECKING, Any
 from core.errors import TileHALError
 from core.tiling.candidates import forbidding, standing
 from core.tiling.classify import classified, shape_of
-from core.tiling.engine import rank
+from core.tiling.engine import given_tiles, rank
 from core.tiling.ranking import Ranking
 from core.tiling.recall import ranking_key, recalled, remember
 from core.tiling.rules import KernelShape, TileRule, Tiles
 from core.tiling.tracing import Tracer
 
 if TYPE_CHECKING:
+    from core.compiler.artifacts import CompileOptions
     from core.hardware import Chip
     from core.plugins import Backend
+    from core.target import Target
     from core.tiling.factory import KernelFactory
+    from core.tuning.lookup import Tuned
 
 
 class TileProblem:
@@ -48,6 +51,27 @@ class TileProblem:
         self.overrides = overrides
         self.tracer = Tracer(factory, arguments)
 
+    @classmethod
+    def of(
+        cls,
+        factory: KernelFactory,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        target: str | Target | Chip = "auto",
+    ) -> TileProblem:
+        """The problem that compiling `factory` for `target` with these arguments is.
+
+        Raises:
+            TargetNotFound, BackendLoadError: the target cannot be resolved.
+            KernelError: an argument is missing, unknown or not allowed.
+        """
+        from core.plugins import manager
+        from core.target import resolve
+
+        chip = resolve(target).chip
+        arguments = factory.arguments(args, kwargs)
+        return cls(factory, arguments, chip, manager().backend(chip.vendor), given_tiles(factory, kwargs))
+
     @cached_property
     def shape(self) -> KernelShape:
         """What rules are told of the kernel, read off a trace.
@@ -76,6 +100,25 @@ class TileProblem:
         """
         found = forbidding(self.shape, standing(self.rules)[0], tiles)
         return None if found is None else f"{found[0]}: {found[1]}"
+
+    def measured(self, options: CompileOptions | None = None) -> Tuned | None:
+        """The tiles that tuning or a shipped table found fastest for this problem, or None. Nothing is traced for it.
+
+        Args:
+            options: how it is compiled; results under others do not count. None is the defaults.
+        """
+        from core.tuning.lookup import tuned_tiles
+
+        return tuned_tiles(
+            self.factory,
+            self.arguments,
+            None,
+            self.chip,
+            self.backend,
+            overrides=self.overrides,
+            options=options,
+            refuse=self.forbids,
+        )
 
     def ranking(self, *, checked: bool = False) -> Ranking:
         """The ranking, remembered or made now.

@@ -1,0 +1,231 @@
+"""`tilehal tile FILE:FUNCTION`: which tiles a chip's rules consider for a kernel, in what order, and why."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from core.cli._kernels import load_kernel, parse_parameters
+from core.cli._output import console, print_json
+from core.errors import KernelError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from core.tiling.problem import TileProblem
+    from core.tiling.ranking import Ranking, Verdict
+    from core.tuning.lookup import Tuned
+
+#: Candidates, and kinds of refusals, that are shown without `--all`.
+_SHOWN = 10
+_REFUSALS = 8
+
+
+def tile(
+    kernel: Annotated[str, typer.Argument(metavar="FILE:FUNCTION", help="Python file and the kernel's name in it.")],
+    target: Annotated[str, typer.Option(help="Chip to choose tiles for: cuda:h200, metax, cpu, auto, ...")] = "auto",
+    param: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="Argument of the factory, or a tile parameter; repeat it for each."),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="Show every candidate and every refusal.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON: every candidate and every refusal.")] = False,
+) -> None:
+    """Show the tiles a chip's rules consider for a kernel: predicted time, what bounds it, what was refused and why.
+
+    Nothing is compiled and no device is needed.
+    """
+    from core.tiling.factory import KernelFactory
+    from core.tiling.problem import TileProblem
+
+    factory = load_kernel(kernel)
+    if not isinstance(factory, KernelFactory):
+        raise KernelError(
+            f"{kernel} is no @core.kernel factory: its tiles are fixed, and there is nothing to choose",
+            hint="`tilehal compile` compiles it as it is; docs/tiling.md shows how a factory names its tile parameters",
+        )
+    problem = TileProblem.of(factory, (), parse_parameters(param or ()), target)
+    measured, ranking = problem.measured(), problem.ranking()
+    if as_json:
+        tuned = None
+        if measured is not None:
+            tuned = {
+                "tiles": dict(measured.tiles),
+                "where": measured.where,
+                "median_s": measured.outcome.median_s,
+            }
+        print_json({**ranking.to_json(), "given": dict(problem.overrides), "measured": tuned})
+    else:
+        _show(problem, ranking, measured, everything, console())
+
+
+def _show(problem: TileProblem, ranking: Ranking, measured: Tuned | None, everything: bool, out: Console) -> None:
+    from rich.markup import escape
+
+    arguments = ", ".join(f"{name}={value}" for name, value in problem.arguments.items())
+    chip = problem.chip
+    out.print(
+        f"[bold]{ranking.kernel}[/bold]({escape(arguments)}) for [bold]{chip.target}[/bold] ({escape(chip.title)})"
+    )
+    dtypes = ", ".join(dict.fromkeys(ranking.shape.dtypes))
+    out.print(f"[dim]{ranking.shape.operator} of {dtypes}; {_effort(ranking)}[/dim]")
+    if measured is not None:
+        took = "" if measured.outcome.median_s is None else f" in {_time(measured.outcome.median_s)}"
+        out.print(
+            f"[green]measured[/green] {_listed(measured.tiles)}{took} ({escape(measured.where)}): compiling takes this,"
+            " whatever is predicted"
+        )
+    shown = ranking.candidates if everything else ranking.candidates[:_SHOWN]
+    if shown:
+        _candidates(ranking, shown, out)
+        _first(ranking, ranking.candidates[0], out)
+    else:
+        out.print("[bold red]no tile can be had[/bold red]")
+    _rules(ranking, out)
+    _refused(ranking, everything, out)
+
+
+def _effort(ranking: Ranking) -> str:
+    counts = f"{len(ranking.candidates)} ranked, {len(ranking.refused)} refused"
+    effort = ranking.effort
+    if effort.recalled:
+        return f"{counts}; remembered ({effort.recalled})"
+    return f"{counts}; {effort.seconds:.2f} s, {effort.traces} traces"
+
+
+def _candidates(ranking: Ranking, shown: Sequence[Verdict], out: Console) -> None:
+    """The candidates, a column for each parameter in which any two of all candidates differ."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    names = list(ranking.shape.parameters)
+    varied = [name for name in names if len({verdict.tiles[name] for verdict in ranking.candidates}) > 1]
+    same = {name: shown[0].tiles[name] for name in names if name not in varied}
+    if same:
+        out.print(f"[dim]in all of them: {_listed(same)}[/dim]")
+    memories = list(dict.fromkeys(name for verdict in shown for name in _memory(verdict)))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("", justify="right", style="dim")
+    for name in varied:
+        # A long name breaks at its underscores.
+        table.add_column(escape(name.replace("_", "_\u200b")), justify="right", overflow="fold")
+    for name in ("predicted", "bound", "blocks", "per unit", "waves", *memories):
+        table.add_column(name, justify="left" if name == "bound" else "right", overflow="fold")
+    notes = any(_note(verdict) for verdict in shown)
+    if notes:
+        table.add_column("why", overflow="fold")
+    for place, verdict in enumerate(shown, 1):
+        memory = _memory(verdict)
+        row = [str(place), *(str(verdict.tiles[name]) for name in varied), *_prediction(verdict)]
+        row += [_kib(memory[name]) if name in memory else "" for name in memories]
+        table.add_row(*row, *([escape(_note(verdict))] if notes else []))
+    out.print(table)
+    if len(shown) < len(ranking.candidates):
+        out.print(f"[dim]... {len(ranking.candidates) - len(shown)} more: --all[/dim]")
+
+
+def _prediction(verdict: Verdict) -> list[str]:
+    found = verdict.prediction
+    if found is None:
+        return ["unknown", "", "", "", ""]
+    counts = [_count(found.blocks), _count(found.blocks_per_unit), _count(found.waves)]
+    return [_time(found.seconds), found.bound, *counts]
+
+
+def _memory(verdict: Verdict) -> Mapping[str, int]:
+    return verdict.prediction.memory_bytes if verdict.prediction is not None else {}
+
+
+def _note(verdict: Verdict) -> str:
+    """What the other columns do not say of its place."""
+    bound = f"bound by {verdict.prediction.bound}" if verdict.prediction is not None else ""
+    return "; ".join(part for part in verdict.reason.split("; ") if part != bound)
+
+
+def _first(ranking: Ranking, verdict: Verdict, out: Console) -> None:
+    """The first choice in full: who chose each number, what the time is made of, what was assumed."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(overflow="fold")
+    choosers: dict[str, list[str]] = {}
+    for name, who in verdict.chosen_by.items():
+        choosers.setdefault(who, []).append(f"{name}={verdict.tiles[name]}")
+    for index, (who, values) in enumerate(choosers.items()):
+        table.add_row("" if index else "first choice", f"{', '.join(values)}  [dim]{escape(who)}[/dim]")
+    if verdict.prediction is not None:
+        terms = sorted(verdict.prediction.terms.items(), key=lambda term: -term[1])
+        table.add_row("time", ", ".join(f"{name} {_time(seconds)}" for name, seconds in terms if seconds))
+        for index, text in enumerate(verdict.prediction.assumptions):
+            table.add_row("" if index else "assumed", f"[dim]{escape(text)}[/dim]")
+    for index, text in enumerate(ranking.notes):
+        table.add_row("" if index else "note", escape(text))
+    out.print(table)
+
+
+def _rules(ranking: Ranking, out: Console) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(show_header=False, box=None, pad_edge=False)
+    table.add_column(style="bold")
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold", style="dim")
+    rows = [(name, reason) for name, reason in ranking.reasons.items()]
+    rows += [(name, f"replaced by {by}") for name, by in ranking.replaced.items()]
+    for index, (name, text) in enumerate(rows):
+        table.add_row("" if index else "rules", escape(name), escape(text))
+    if rows:
+        out.print(table)
+
+
+def _refused(ranking: Ranking, everything: bool, out: Console) -> None:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    if not len(ranking.refused):
+        return
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("refused", justify="right")
+    table.add_column("for example" if not everything else "", overflow="fold", ratio=2)
+    table.add_column("why", overflow="fold", ratio=3)
+    groups = list(_grouped(ranking.refused)) if not everything else [(1, verdict) for verdict in ranking.refused]
+    shown = groups if everything else groups[:_REFUSALS]
+    for count, verdict in shown:
+        table.add_row(str(count), escape(_listed(verdict.tiles)), escape(verdict.reason))
+    out.print(table)
+    if len(shown) < len(groups):
+        out.print(f"[dim]... {sum(count for count, _ in groups[_REFUSALS:])} more for other reasons: --all[/dim]")
+
+
+def _grouped(refused: Sequence[Verdict]) -> Iterator[tuple[int, Verdict]]:
+    """How many were refused for one reason, whatever its numbers, with the first of them; the most frequent first."""
+    groups: dict[str, list[Verdict]] = {}
+    for verdict in refused:
+        groups.setdefault(re.sub(r"[\d,]+", "#", verdict.reason), []).append(verdict)
+    for group in sorted(groups.values(), key=len, reverse=True):
+        yield len(group), group[0]
+
+
+def _listed(tiles: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in tiles.items())
+
+
+def _time(seconds: float) -> str:
+    scale, unit = (1e3, "ms") if seconds >= 1e-3 else (1e6, "us")
+    return f"{seconds * scale:.4g} {unit}"
+
+
+def _kib(size: int) -> str:
+    return f"{size / 1024:.4g} KiB"
+
+
+def _count(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:,.4g}" if isinstance(value, float) else f"{value:,}"

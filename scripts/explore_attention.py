@@ -19,6 +19,7 @@ import os
 import select
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -148,15 +149,28 @@ class Prepared:
         from torch.nn.functional import scaled_dot_product_attention
 
         which = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[backend]
-        grouped = self.shape["heads"] != self.shape["kv_heads"]
+        group = self.shape["heads"] // self.shape["kv_heads"]
 
-        def call() -> Any:
+        def grouped() -> Any:
             with sdpa_kernel(which):
                 return scaled_dot_product_attention(
-                    self.q, self.k, self.v, is_causal=self.shape["causal"], enable_gqa=grouped
+                    self.q, self.k, self.v, is_causal=self.shape["causal"], enable_gqa=group > 1
                 )
 
-        return call
+        try:
+            grouped()
+            return grouped
+        except RuntimeError:
+            if group == 1:
+                raise
+        # A backend that does not share keys between heads gets them repeated, outside of what is timed.
+        k, v = self.k.repeat_interleave(group, 1), self.v.repeat_interleave(group, 1)
+
+        def repeated() -> Any:
+            with sdpa_kernel(which):
+                return scaled_dot_product_attention(self.q, k, v, is_causal=self.shape["causal"])
+
+        return repeated
 
     def errors(self, output: Any) -> dict[str, float]:
         """Largest errors: to the exact heads, and to cuDNN everywhere."""
@@ -178,10 +192,8 @@ def child(name: str, tiles: list[dict[str, Any]], target: str, finalists: bool) 
     if finalists:
         calls = {}
         for backend in ("cudnn", "flash"):
-            call = prepared.torch_call(backend)
             try:
-                call()
-                calls[backend] = call
+                calls[backend] = prepared.torch_call(backend)
             except RuntimeError as error:
                 say({"event": "note", "backend": backend, "reason": str(error)[:200]})
         for configured in tiles:
@@ -218,26 +230,26 @@ def child(name: str, tiles: list[dict[str, Any]], target: str, finalists: bool) 
 def run_child(name: str, tiles: list[dict[str, Any]], options: argparse.Namespace, finalists: bool) -> list[Any]:
     """The child's events up to its end or to a silence longer than `PATIENCE_S`, after which it is killed."""
     command = [sys.executable, __file__, "--child", name, "--tiles", json.dumps(tiles), "--target", options.target]
-    process = subprocess.Popen(
-        command + (["--finalists"] if finalists else []), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
+    command += ["--finalists"] if finalists else []
     events: list[Any] = []
-    with open(process.stdout.fileno(), "rb", buffering=0, closefd=False) as pipe:
+    with tempfile.TemporaryFile() as errors:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, bufsize=0)
+        assert process.stdout is not None
         pending = b""
         while True:
-            ready, _, _ = select.select([pipe], [], [], PATIENCE_S)
-            if not ready:
-                process.kill()
-                break
-            data = pipe.read(65536)
+            ready, _, _ = select.select([process.stdout], [], [], PATIENCE_S)
+            data = os.read(process.stdout.fileno(), 65536) if ready else b""
             if not data:
                 break
             *lines, pending = (pending + data).split(b"\n")
             events += [json.loads(line) for line in lines if line.startswith(b"{")]
-    _, errors = process.communicate()
-    if process.returncode and not any(event["event"] == "done" for event in events):
-        print(f"  {name}: the child ended with {process.returncode}: {errors[-1500:]}", file=sys.stderr)
+        process.kill()
+        process.wait()
+        if not any(event["event"] in ("done", "final") for event in events):
+            errors.seek(0)
+            print(
+                f"  {name}: the child said nothing: {errors.read()[-1500:].decode(errors='replace')}", file=sys.stderr
+            )
     return events
 
 

@@ -235,6 +235,7 @@ def _planned(built: BuiltKernel, plan: DriverPlan) -> DriverLauncher:
             required=required_driver(plan),
             capability=number,
             exact=exact,
+            made_by=f"{built.toolchain.name} {built.toolchain.version}",
         )
 
     library = built.path(LAUNCH_ROLE) if LAUNCH_ROLE in built.files else None

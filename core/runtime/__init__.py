@@ -9,6 +9,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from core.runtime.exported import ExportedKernel as ExportedKernel
+    from core.runtime.exported import load_exported as load_exported
     from core.runtime.extents import Expression as Expression
     from core.runtime.extents import Extent as Extent
     from core.runtime.extents import GridExtents as GridExtents
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from core.runtime.signature import TensorArgument as TensorArgument
 
 _HOMES = {
+    "exported": ("ExportedKernel", "load_exported"),
     "extents": ("Expression", "Extent", "GridExtents"),
     "kernel": ("Kernel",),
     "launcher": ("Launcher",),

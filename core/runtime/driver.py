@@ -169,6 +169,7 @@ class PlannedKernel:
         limits: most blocks along each axis of a grid.
         required: oldest CUDA version the driver must support, as it counts.
         capability: compute capability the binary is for, times ten; `exact` when it runs on no other.
+        made_by: the compiler that made it, for the error of a driver that cannot load it.
 
     Raises:
         DeviceUnavailable: no driver, or too old a one.
@@ -184,8 +185,10 @@ class PlannedKernel:
         required: int,
         capability: int,
         exact: bool,
+        made_by: str = "",
     ) -> None:
         self.name = signature.name
+        self._made_by = made_by
         self._signature = signature
         self._image = image
         self._limits = tuple(limits)
@@ -220,7 +223,15 @@ class PlannedKernel:
         context = self._driver.context(index)
         with self._driver.current(context), self._driver.relaxed_capture():
             module, functions = _POINTER(), []
-            self._driver.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(self._image))
+            try:
+                self._driver.call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(self._image))
+            except LaunchError as error:
+                version = f"{self._driver.version // 1000}.{self._driver.version % 1000 // 10}"
+                raise DeviceUnavailable(
+                    f"the driver (for CUDA {version}) cannot load {self.name}"
+                    f"{f', made by {self._made_by}' if self._made_by else ''}: {error.message}",
+                    hint="a binary of a newer CUDA needs a newer driver; or compile it with this machine's CUDA",
+                ) from error
             for launch in self._launches:
                 function = _POINTER()
                 self._driver.call("cuModuleGetFunction", ctypes.byref(function), module, launch.function.encode())

@@ -97,6 +97,16 @@ class Kernel:
         return self._program
 
     @property
+    def lowered(self) -> LoweredKernel:
+        """The kernel as native source, with everything its build and launch need to know."""
+        return self._lowered
+
+    @property
+    def lowered(self) -> LoweredKernel:
+        """The kernel as native source with its launch, as the backend lowered it."""
+        return self._lowered
+
+    @property
     def config(self) -> KernelConfig:
         """The tile parameters used, who chose them, and what the chip made of them."""
         return self._config
@@ -144,6 +154,24 @@ class Kernel:
                     evidence="vendor compiler",
                 )
             return self._built
+
+    def adopt(self, built: BuiltKernel) -> None:
+        """Takes a binary made elsewhere from this very source: what a machine with the chip and no compiler runs.
+
+        Raises:
+            BuildFailed: it was built from other source.
+        """
+        if built.lowered != self._lowered:
+            raise BuildFailed(
+                f"the binary given to {self.name} for {self.target} was built from other source",
+                hint="build it with the same versions of tilehal, its backend and tilelang",
+            )
+        toolchain = f"{built.toolchain.name} {built.toolchain.version}"
+        with self._lock:
+            self._built = built
+            self._provenance = replace(
+                self._provenance, toolchain=toolchain, binary_cached=True, evidence="vendor compiler"
+            )
 
     def binary(self, role: str | None = None) -> Path:
         """Path of a built file: the device image where the chip has one, else the library; or the file of `role`."""

@@ -56,7 +56,7 @@ def register(
         known = _registered.get(name)
         if known is None:
             _check(signature, outputs)
-            library = torch.library.Library(namespace, "FRAGMENT")  # noqa: TOR901  # kept below
+            library = torch.library.Library(namespace, "FRAGMENT")  # kept below
             library.define(schema(signature, short, outputs), tags=_tags())
             torch.library.register_fake(name, _fake(signature, outputs), lib=library)
             known = _registered[name] = _Registered(library, signature, outputs)
@@ -96,7 +96,9 @@ def _check(signature: Signature, outputs: Outputs) -> None:
             hint='register it with outputs="given"',
         )
     if outputs == "returned":
-        late = [s for s, source in symbol_sources(signature).items() if _is_output(signature.arguments[source.argument])]
+        late = [
+            s for s, source in symbol_sources(signature).items() if _is_output(signature.arguments[source.argument])
+        ]
         if late:
             raise KernelError(
                 f"{signature.name}: {', '.join(late)} is known from an output only, so the outputs cannot be allocated",

@@ -34,7 +34,9 @@ def with_headers(source: str) -> str:
     folder = Path(__file__).parent / "include"
 
     def replaced(match: re.Match[str]) -> str:
-        return with_headers((folder / match[1]).read_text(encoding="utf-8"))
+        header = folder / match[1]
+        # Another name is a header of the generated file's own.
+        return with_headers(header.read_text(encoding="utf-8")) if header.is_file() else match[0]
 
     return _INCLUDE.sub(replaced, source)
 

@@ -227,7 +227,7 @@ static inline void tilehal_leave(int pushed) {
     if (pushed) tilehal_driver.pop_context(&popped);
 }
 
-static int tilehal_fail_map(int code, const char *name, const void *address, int rank, const uint64_t *dims,
+static __attribute__((unused)) int tilehal_fail_map(int code, const char *name, const void *address, int rank, const uint64_t *dims,
                             const uint64_t *strides) {
     char text[256];
     const char *reason = "";

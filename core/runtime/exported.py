@@ -1,0 +1,289 @@
+"""Running an exported kernel: neither tilelang nor a compiler nor TVM, only the driver (or, on the CPU, nothing).
+
+Tensors are torch's; without torch, :meth:`ExportedKernel.launch` takes addresses.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from core.errors import ArtifactError, DeviceUnavailable, LaunchError, TileHALError
+from core.runtime.artifact import Artifact, open_artifact
+from core.runtime.machine import instruction_sets
+from core.runtime.plan import DriverPlan, UnusablePlan, names_of
+from core.runtime.signature import Signature, TensorArgument
+
+
+class _Runs(Protocol):
+    """A loaded binary: takes a launch by address, and makes the launcher of calls with tensors."""
+
+    def raw(self, device: int, stream: int, *values: Any) -> None: ...
+
+    def launcher(self) -> Any: ...
+
+
+class ExportedKernel:
+    """A kernel loaded from the folder that `kernel.export()` wrote. Made by :func:`load_exported`.
+
+    It is called as the kernel itself: `k(a, b)` allocates and returns the outputs, `k(a, b, c)` uses the ones given.
+    """
+
+    def __init__(self, artifact: Artifact, runs: _Runs) -> None:
+        self._artifact = artifact
+        self._runs = runs
+        self._signature = artifact.signature
+        self._binder: Any = None
+        self._launcher: Any = None
+        self._call: Callable[..., Any] | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self._signature.name
+
+    @property
+    def target(self) -> str:
+        """The chip it was compiled for, as a target string."""
+        return str(self._artifact.metadata["target"])
+
+    @property
+    def signature(self) -> Signature:
+        """Parameters in order, with dtypes, shapes and strides, and the symbolic dimensions."""
+        return self._signature
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """Everything the export says; docs/export.md describes it."""
+        return self._artifact.metadata
+
+    @property
+    def directory(self) -> Path:
+        return self._artifact.directory
+
+    @property
+    def how(self) -> str | None:
+        """How calls with tensors reach the device; None before the first."""
+        return getattr(self._launcher, "how", None)
+
+    def __repr__(self) -> str:
+        return f"<ExportedKernel {self.name} for {self.target} from {self.directory}>"
+
+    def __call__(self, *args: Any, stream: int | None = None, **kwargs: Any) -> Any:
+        """Runs the kernel on torch tensors; see :meth:`core.Kernel.__call__`, whose checks and errors these are."""
+        call = self._call
+        try:
+            if call is not None and stream is None and not kwargs:
+                from core.runtime.compiled import MISS
+
+                outputs = call(*args)
+                if outputs is not MISS:
+                    return outputs
+            return self._checked_call(args, kwargs, stream)
+        except TileHALError:
+            raise
+        except RuntimeError as error:
+            raise LaunchError(
+                f"{self.name} failed on {self.target}: {error}",
+                hint="a fault of an earlier launch can surface here: run with TILEHAL_LAUNCH_BLOCKING=1 to find it",
+            ) from error
+
+    def _checked_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], stream: int | None) -> Any:
+        from core.runtime.arguments import Binder
+
+        with self._lock:
+            if self._launcher is None:
+                self._binder = Binder(self._signature, self._artifact.metadata["device_type"])
+                self._launcher = self._runs.launcher()
+        arguments, symbols, outputs = self._binder(args, kwargs)
+        self._launcher(*arguments, symbols=symbols, stream=stream)
+        self._call = getattr(self._launcher, "call", None)
+        return outputs
+
+    def launch(self, *values: Any, symbols: Mapping[str, int] | None = None, device: int = 0, stream: int = 0) -> None:
+        """Runs the kernel on addresses: nothing about shapes is checked, and torch is not needed.
+
+        Args:
+            values: for each parameter in order, the address of a tensor's data or a number.
+            symbols: the value of each symbolic dimension, by name.
+            device: index of the device the data is on.
+            stream: handle of the vendor's stream; 0 is the default stream.
+
+        Raises:
+            LaunchError: the number of values is wrong, a dimension is missing, or the driver refuses.
+            DeviceUnavailable, ResourceExceeded: the device is another chip, or the grid is too large for it.
+        """
+        arguments = self._signature.arguments
+        if len(values) != len(arguments):
+            names = ", ".join(argument.name for argument in arguments)
+            raise LaunchError(
+                f"{self.name} takes {len(arguments)} values ({names}), got {len(values)}",
+                hint="pass an address for each tensor, outputs included, and a number for each scalar",
+            )
+        given = symbols or {}
+        missing = [symbol for symbol in self._signature.symbols if symbol not in given]
+        if missing:
+            raise LaunchError(f"{self.name} needs {', '.join(missing)}", hint=f"pass symbols={{{missing[0]!r}: ...}}")
+        self._runs.raw(device, stream, *values, *(given[symbol] for symbol in self._signature.symbols))
+
+
+def load_exported(directory: Path | str, *, device: int = 0) -> ExportedKernel:
+    """Loads an exported kernel, checked against this machine.
+
+    Args:
+        directory: what `kernel.export()` wrote, or a copy of it.
+        device: index of the device whose chip is checked now; others are when they are first used.
+
+    Raises:
+        ArtifactError: a file is missing or was changed, or another version of TileHAL wrote it.
+        DeviceUnavailable: no driver, too old a one, or another chip than the kernel was compiled for.
+    """
+    artifact = open_artifact(directory)
+    artifact.verify()
+    _check_expressions(artifact)
+    kind = artifact.metadata["launch"]["kind"]
+    if kind == "cuda-driver":
+        return ExportedKernel(artifact, _CudaKernel(artifact, device))
+    if kind == "c-function":
+        return ExportedKernel(artifact, _CpuKernel(artifact))
+    raise ArtifactError(f"{artifact.directory} is launched by {kind!r}, which this TileHAL does not know")
+
+
+def _check_expressions(artifact: Artifact) -> None:
+    """Sizes are evaluated: each must be arithmetic over the kernel's own names and nothing else."""
+    signature = artifact.signature
+    known = {*signature.symbols, *(argument.name for argument in signature.arguments)}
+    try:
+        for argument in signature.arguments:
+            for extent in (*getattr(argument, "shape", ()), *(getattr(argument, "strides", None) or ())):
+                names_of(str(extent), known)
+        if "plan" in artifact.metadata["launch"]:
+            DriverPlan.from_json(artifact.metadata["launch"]["plan"]).check(known)
+    except UnusablePlan as error:
+        raise ArtifactError(f"{artifact.directory}: {error}", hint="export the kernel again") from error
+
+
+class _CudaKernel:
+    def __init__(self, artifact: Artifact, device: int) -> None:
+        from core.runtime.driver import PlannedKernel
+
+        launch = artifact.metadata["launch"]
+        self._artifact = artifact
+        self._image = artifact.read("binary")
+        self._plan = DriverPlan.from_json(launch["plan"])
+        self._limits = launch["grid_limits"]
+        self._planned = PlannedKernel(
+            artifact.signature,
+            self._plan,
+            self._image,
+            limits=self._limits,
+            required=launch["driver"],
+            capability=launch["capability"],
+            exact=launch["exact"],
+            made_by=str(artifact.metadata["made_by"]["toolchain"]),
+        )
+        self._planned.load(device)
+
+    def raw(self, device: int, stream: int, *values: Any) -> None:
+        self._planned(device, stream, *values)
+
+    def launcher(self) -> Any:
+        from core.runtime.launching import DriverLauncher
+
+        library = self._artifact.path("launch")
+        return DriverLauncher(
+            self._artifact.signature, self._plan, self._image, library, lambda: self._planned, limits=self._limits
+        )
+
+
+class _CpuKernel:
+    def __init__(self, artifact: Artifact) -> None:
+        launch = artifact.metadata["launch"]
+        self._artifact = artifact
+        self.name = artifact.signature.name
+        _check_machine(artifact)
+        path = artifact.path("binary")
+        assert path is not None
+        try:
+            self._library = ctypes.CDLL(str(path.absolute()))
+            self._function = getattr(self._library, launch["function"])
+        except (OSError, AttributeError) as error:
+            raise ArtifactError(f"{path} cannot be loaded: {error}", hint="export the kernel on this system") from error
+        self._function.restype = ctypes.c_char_p
+        self._function.argtypes = [_ctype(dtype) for dtype in launch["types"]]
+        self._types: list[str] = launch["types"]
+        self._set_threads(launch["set_threads"], len(os.sched_getaffinity(0)))
+
+    def _set_threads(self, name: str, count: int) -> None:
+        """The library's own parallel loop runs on as many threads as this process may use cores."""
+        arguments = (_Slot * 2)(_Slot(4, 0, 0), _Slot(1, 0, count))
+        getattr(self._library, name)(None, arguments, 2, ctypes.byref(_Slot()))
+
+    def raw(self, device: int, stream: int, *values: Any) -> None:
+        for dtype, value in zip(self._types, values, strict=True):
+            if dtype == "int32" and not -(2**31) <= value < 2**31:
+                raise LaunchError(f"{self.name}: {value} is too large: the kernel counts in 32 bits")
+        failed = self._function(*values)
+        if failed is not None:
+            raise LaunchError(f"{self.name}: {failed.decode()}", hint="an assertion of the kernel's own failed")
+
+    def launcher(self) -> Any:
+        return _CpuLauncher(self, self._artifact, ctypes.cast(self._function, ctypes.c_void_p).value or 0)
+
+
+class _CpuLauncher:
+    """Calls with tensors: compiled where the check that was exported can be loaded."""
+
+    def __init__(self, kernel: _CpuKernel, artifact: Artifact, address: int) -> None:
+        from core.runtime.compiled import CannotLoad, load
+
+        self._kernel = kernel
+        self._signature = artifact.signature
+        self.call: Callable[..., Any] | None = None
+        library = artifact.path("launch")
+        try:
+            if library is None:
+                raise CannotLoad("exported without a compiled check")
+            self.call = load(library.absolute(), self._signature, "cpu", address).call
+            self.how = "a C call, compiled"
+        except CannotLoad as reason:
+            self.how = f"a C call through ctypes: {reason}"
+
+    def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
+        found = symbols or {}
+        pairs = zip(self._signature.arguments, arguments, strict=True)
+        values = [value.data_ptr() if isinstance(argument, TensorArgument) else value for argument, value in pairs]
+        self._kernel.raw(0, 0, *values, *(found[name] for name in self._signature.symbols))
+
+
+class _Slot(ctypes.Structure):
+    """One argument of the function that sets the number of threads, as apache-tvm-ffi lays it out."""
+
+    _fields_ = (("kind", ctypes.c_int32), ("padding", ctypes.c_uint32), ("value", ctypes.c_int64))
+
+
+def _ctype(dtype: str) -> Any:
+    if dtype == "handle":
+        return ctypes.c_void_p
+    names = {"float32": "c_float", "float64": "c_double", "bool": "c_bool"}
+    return getattr(ctypes, names.get(dtype, f"c_{dtype}"))
+
+
+def _check_machine(artifact: Artifact) -> None:
+    wanted = artifact.metadata["launch"]["machine"]
+    architecture, found = instruction_sets()
+    if architecture != wanted["architecture"]:
+        raise DeviceUnavailable(
+            f"{artifact.signature.name} was compiled for {wanted['architecture']}, this machine is {architecture}",
+            hint="export the kernel on a machine of this kind",
+        )
+    missing = sorted(set(wanted["instruction_sets"]) - set(found))
+    if missing:
+        raise DeviceUnavailable(
+            f"{artifact.signature.name} was compiled for a CPU with {', '.join(missing)}, which this one has not",
+            hint="export the kernel on this machine, or compile it for an older CPU",
+        )

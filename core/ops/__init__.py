@@ -1,7 +1,7 @@
 """The operator library: one portable TileLang source per operator, tile parameters chosen by the chip's rules.
 
-Each operator is a module of its name with a `@core.kernel` factory in it (`core.ops.gemm.gemm`). Modules are imported on
-first use, because they import tilelang.
+Each operator is a module of its name with a `@core.kernel` factory in it (`core.ops.gemm.gemm`). Modules are imported
+on first use, because they import tilelang.
 """
 
 from __future__ import annotations

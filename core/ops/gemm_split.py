@@ -1,0 +1,155 @@
+"""A matrix product of few rows for chips with warpgroup instructions, TMA and clusters: K is shared within a cluster.
+
+Few rows leave too few tiles to fill a chip, so the blocks of a cluster take a share of K each and add up their parts
+through each other's shared memory. The instruction's 64 rows are columns of B: C is computed transposed, and the
+instruction's width is the number of rows there are.
+"""
+
+from typing import Any
+
+from core._tilelang import import_tilelang
+from core.errors import KernelError
+
+import_tilelang()
+
+import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
+
+#: Elements added to a row of the parts, so that the lanes of a warp write to different banks.
+_PADDING = 4
+
+
+def split_gemm(
+    M: int,
+    N: int,
+    K: int,
+    *,
+    block_M: int,
+    block_N: int,
+    block_K: int,
+    num_stages: int,
+    splits: int,
+    dtype: str,
+    out_dtype: str,
+    accum_dtype: str,
+    trans_a: bool,
+    trans_b: bool,
+) -> Any:
+    """The PrimFunc of `C = op(A) @ op(B)`; arguments as for :func:`core.ops.gemm.gemm`.
+
+    Args:
+        splits: blocks of a cluster, each with its share of K; at most 8, and a divisor of `block_M`.
+
+    Raises:
+        KernelError: the columns are no whole warpgroups, or the rows cannot be shared by the cluster.
+    """
+    if block_N % 64 or block_M % splits:
+        raise KernelError(
+            f"a tile of {block_M} x {block_N} cannot be computed transposed by {splits} blocks",
+            hint=f"use columns in multiples of 64 and rows in multiples of {splits}",
+        )
+    rows, columns, steps = -(-M // block_M), -(-N // block_N), -(-K // block_K)
+    share = -(-steps // splits)
+    height = block_M // splits
+    threads = 128 + 2 * block_N
+    width = block_N + _PADDING
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((K, M) if trans_a else (M, K), dtype),
+        B: T.Tensor((N, K) if trans_b else (K, N), dtype),
+        C: T.Tensor((M, N), out_dtype),
+    ):
+        with T.ClusterKernel(splits * columns, rows, threads=threads, cluster_dims=(splits, 1, 1)) as (bx, by):
+            A_tiles = T.alloc_shared(
+                (num_stages, block_K, block_M) if trans_a else (num_stages, block_M, block_K), dtype
+            )
+            B_tiles = T.alloc_shared(
+                (num_stages, block_N, block_K) if trans_b else (num_stages, block_K, block_N), dtype
+            )
+            mine = T.alloc_shared((block_M, width), accum_dtype)
+            parts = T.alloc_shared((splits, height, width), accum_dtype)
+            accumulator = T.alloc_fragment((block_N, block_M), accum_dtype)
+            full = T.alloc_barrier([1] * num_stages)
+            empty = T.alloc_barrier([2 * block_N // 32] * num_stages)
+            arrived = T.alloc_cluster_barrier([splits])
+            thread = T.get_thread_binding()
+            rank = bx % splits
+            row, column = by * block_M, bx // splits * block_N
+            first = rank * share
+            count = T.min(share, steps - first)
+            if thread < 128:
+                if thread < 32:
+                    for s in T.serial(count):
+                        stage, k = s % num_stages, (first + s) * block_K
+                        T.mbarrier_wait_parity(empty[stage], (s // num_stages & 1) ^ 1)
+                        if trans_b:
+                            T.tma_copy(
+                                B[column : column + block_N, k : k + block_K],
+                                B_tiles[stage, :, :],
+                                barrier=full[stage],
+                                leader_scope_threads=32,
+                            )
+                        else:
+                            T.tma_copy(
+                                B[k : k + block_K, column : column + block_N],
+                                B_tiles[stage, :, :],
+                                barrier=full[stage],
+                                leader_scope_threads=32,
+                            )
+                        if trans_a:
+                            T.tma_copy(
+                                A[k : k + block_K, row : row + block_M],
+                                A_tiles[stage, :, :],
+                                barrier=full[stage],
+                                leader_scope_threads=32,
+                            )
+                        else:
+                            T.tma_copy(
+                                A[row : row + block_M, k : k + block_K],
+                                A_tiles[stage, :, :],
+                                barrier=full[stage],
+                                leader_scope_threads=32,
+                            )
+                        if thread == 0:
+                            T.mbarrier_arrive(full[stage])
+            else:
+                T.clear(accumulator)
+                for s in T.serial(count):
+                    stage = s % num_stages
+                    T.mbarrier_wait_parity(full[stage], s // num_stages & 1)
+                    T.wgmma_gemm(
+                        B_tiles[stage, :, :],
+                        A_tiles[stage, :, :],
+                        accumulator,
+                        transpose_A=not trans_b,
+                        transpose_B=not trans_a,
+                        policy=T.GemmWarpPolicy.FullRow,
+                    )
+                    T.wait_wgmma(1)
+                    if s > 0 and thread % 32 == 0:
+                        T.mbarrier_arrive(empty[(s - 1) % num_stages])
+                T.wait_wgmma(0)
+                for j, i in T.Parallel(block_N, block_M):
+                    mine[i, j] = accumulator[j, i]
+                T.fence_proxy_async()
+            # The parts take the place of tiles: every block of the cluster has read its last one.
+            T.cluster_sync()
+            if thread >= 128:
+                for peer in T.unroll(splits, explicit=True):
+                    T.copy_cluster(
+                        mine[peer * height : (peer + 1) * height, :],
+                        parts[rank, :, :],
+                        dst_block=peer,
+                        remote_barrier=arrived[0],
+                    )
+                T.mbarrier_wait_parity(arrived[0], 0)
+                total = T.alloc_fragment((height, block_N), accum_dtype)
+                T.clear(total)
+                for s in T.unroll(splits, explicit=True):
+                    for i, j in T.Parallel(height, block_N):
+                        total[i, j] += parts[s, i, j]
+                T.copy(total, C[row + rank * height, column])
+            # A block may not end while what it sent is still read from its memory.
+            T.cluster_sync()
+
+    return main

@@ -1,0 +1,416 @@
+#!/usr/bin/env python3
+"""Times the algorithms of the matrix product, with many tiles each, against torch.matmul (cuBLAS) on one NVIDIA GPU.
+
+    python scripts/explore_gemm.py --json explore-gemm.json            # everything, under four minutes on 16 cores
+    python scripts/explore_gemm.py --shapes 4096x4096x4096 --kinds warpgroups --layout nt --dtype bfloat16
+
+Kernels are compiled by `--jobs` processes first. One child process then checks each (poisoned output, float32
+reference) and times it; when it hangs or dies, that kernel is noted and a new child goes on with the next. A time is
+the median over replays of a CUDA graph of launches: `ms` walks through copies of the inputs that exceed the L2 cache
+twice, `hot_ms` uses one copy. The fastest of each shape are timed again in turn with cuBLAS; the last table is those.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+SHAPES = (
+    (1024, 1024, 1024),
+    (2048, 2048, 2048),
+    (4096, 4096, 4096),
+    (8192, 8192, 8192),
+    (4096, 14336, 4096),
+    (16384, 4096, 4096),
+    (128, 4096, 4096),
+    (16, 4096, 4096),
+    (64, 8192, 8192),
+)
+#: Bytes of inputs and outputs that a cold timing walks through.
+ROTATED_BYTES = 150e6
+#: Seconds without a result after which the child is taken to hang.
+HANG_S = 25
+#: How many of a shape's kernels are timed again, in turn with cuBLAS.
+FINALISTS = 4
+Config = dict[str, Any]
+
+
+def _tiles(block: str, num_stages: int, threads: int, panel: int = 0, policy: int = 0) -> Config:
+    m, n, k = map(int, block.split("x"))
+    tile = {"block_M": m, "block_N": n, "block_K": k}
+    return {"kind": "tiles", **tile, "num_stages": num_stages, "threads": threads, "panel": panel, "policy": policy}
+
+
+def _warpgroups(block: str, num_stages: int, cluster: int, panel: int, blocks: int = 0, **more: Any) -> Config:
+    m, n, k = map(int, block.split("x"))
+    tile = {"block_M": m, "block_N": n, "block_K": k, "num_stages": num_stages}
+    return {"kind": "warpgroups", **tile, "cluster": cluster, "panel": panel, "blocks": blocks, **more}
+
+
+def _split(block: str, num_stages: int, splits: int) -> Config:
+    m, n, k = map(int, block.split("x"))
+    return {"kind": "split", "block_M": m, "block_N": n, "block_K": k, "num_stages": num_stages, "splits": splits}
+
+
+def configs(M: int, N: int, K: int, units: int) -> list[Config]:
+    """What is tried for one shape on a chip with so many SMs."""
+    if M == 16:
+        return [
+            *(_tiles(b, s, 128) for b, s in (("16x32x256", 4), ("16x64x128", 4), ("16x64x256", 3), ("16x128x128", 4))),
+            *(_split(f"16x64x{k}", s, p) for k, s in ((64, 8), (128, 5)) for p in (2, 4, 8)),
+            *(_split(f"16x128x{k}", s, p) for k, s in ((64, 6), (128, 3)) for p in (4, 8)),
+        ]
+    if M == 64:
+        return [
+            *(_tiles(b, s, 128) for b, s in (("64x64x128", 4), ("64x64x64", 6), ("64x128x64", 4))),
+            *(_split(f"64x64x{k}", s, p) for k, s in ((64, 8), (128, 4)) for p in (1, 2, 4)),
+            *(_split(f"64x128x{k}", s, p) for k, s in ((64, 7), (128, 3)) for p in (2, 4)),
+        ]
+    if M == 128:
+        return [
+            *(_tiles(b, s, t) for b, s, t in (("64x64x128", 4, 128), ("128x64x64", 5, 256), ("128x32x128", 4, 256))),
+            *(_warpgroups(f"128x32x{k}", s, c, 0) for k, s in ((64, 8), (128, 4)) for c in (4, 8)),
+            *(_warpgroups("128x64x64", 7, c, 0) for c in (2, 4)),
+            *(_split(f"128x64x{k}", s, p) for k, s in ((64, 6), (128, 3)) for p in (2, 4)),
+            *(_split(f"128x128x{k}", s, p) for k, s in ((64, 5), (128, 2)) for p in (4, 8)),
+        ]
+    if M == 1024:
+        return [
+            *(
+                _tiles(b, 4, t)
+                for b, t in (("64x64x64", 128), ("64x128x64", 128), ("128x64x64", 256), ("64x64x128", 128))
+            ),
+            *(_warpgroups("128x64x64", 6, c, 0) for c in (1, 2)),
+            *(_warpgroups("128x128x64", 4, c, 0) for c in (1, 2)),
+            *(_split("64x128x64", 6, p) for p in (1, 2)),
+            *(_split(b, 5, 2) for b in ("128x128x64", "128x64x64")),
+        ]
+    return [
+        *(_tiles("128x256x64", 4, 256, panel, policy) for panel, policy in ((16, 0), (16, 1), (8, 1))),
+        *(_tiles("256x128x64", 4, 256, 16, policy) for policy in (0, 1)),
+        _tiles("128x128x64", 4, 256, 16, 1),
+        *(_warpgroups("128x256x64", 4, c, 8, b) for c in (1, 2) for b in (units, 0)),
+        *(_warpgroups("128x256x64", 4, 2, p, units) for p in (4, 16)),
+        *(_warpgroups("256x128x64", 4, c, 8, units, chunk=32) for c in (1, 2)),
+        _warpgroups("256x128x64", 4, 2, 8, 0, chunk=32),
+        *(_warpgroups("128x128x64", 4, c, 8, units, alternate=True) for c in (1, 2)),
+        _warpgroups("128x192x64", 3, 2, 8, units, alternate=True),
+    ]
+
+
+def kernel_for(shape: tuple[int, int, int], config: Config, options: argparse.Namespace) -> Any:
+    """The compiled and built kernel of one configuration."""
+    import core
+
+    kind, tile = config["kind"], {name: value for name, value in config.items() if name != "kind"}
+    trans_a, trans_b = options.layout[0] == "t", options.layout[1] == "t"
+    types = {"dtype": options.dtype, "trans_a": trans_a, "trans_b": trans_b}
+    if kind == "tiles":
+        from core.ops.gemm import gemm
+
+        return gemm.compile(*shape, **types, **tile, target=options.target, build=True)
+    types |= {"out_dtype": options.dtype, "accum_dtype": "float32"}
+    if kind == "warpgroups":
+        from core.ops.gemm_warpgroups import WarpgroupTile, warpgroup_gemm
+
+        function = warpgroup_gemm(*shape, WarpgroupTile(**tile), **types)
+    else:
+        from core.ops.gemm_split import split_gemm
+
+        function = split_gemm(*shape, **tile, **types)
+    return core.compile(function, target=options.target, out_idx=[2], build=True)
+
+
+def prepare(job: tuple[tuple[int, int, int], Config, argparse.Namespace]) -> dict[str, Any]:
+    """Compiles one configuration into the cache (in a worker)."""
+    started = time.perf_counter()
+    row: dict[str, Any] = {"shape": job[0], "config": job[1]}
+    try:
+        actual = kernel_for(*job).resources.actual
+        row |= {"status": "built", "registers": actual.registers_per_thread, "spill": actual.spill_store_bytes}
+        row["shared"] = actual.static_shared_bytes + actual.dynamic_shared_bytes
+    except Exception as error:
+        row |= {"status": "build", "reason": f"{type(error).__name__}: {str(error)[:300]}"}
+    row["compile_s"] = round(time.perf_counter() - started, 2)
+    return row
+
+
+# --------------------------------------------------------------------------------------------------------------- timing
+
+
+class Bench:
+    """Inputs of one shape, cuBLAS beside them."""
+
+    def __init__(self, shape: tuple[int, int, int], options: argparse.Namespace) -> None:
+        import torch
+
+        self.torch = torch
+        M, N, K = shape
+        dtype = getattr(torch, options.dtype)
+        copies = max(1, round(ROTATED_BYTES / (2 * (M * K + K * N + M * N)) + 0.5))
+        self.inputs = []
+        for _ in range(copies):
+            a = torch.randn((K, M) if options.layout[0] == "t" else (M, K), device="cuda").to(dtype)
+            b = torch.randn((N, K) if options.layout[1] == "t" else (K, N), device="cuda").to(dtype)
+            self.inputs.append((a, b, torch.empty((M, N), device="cuda", dtype=dtype)))
+        self.views = [
+            (a.mT if options.layout[0] == "t" else a, b.mT if options.layout[1] == "t" else b, c)
+            for a, b, c in self.inputs
+        ]
+        self.expected = self.views[0][0].float() @ self.views[0][1].float()
+        self.limit = 0.02 + 2**-10 * self.expected.abs().max().item() * (8 if options.dtype == "bfloat16" else 1)
+        self.launches = max(len(self.inputs), min(100, int(4e-3 / (2 * M * N * K / 600e12 + 6e-6)) or 1))
+
+    def check(self, kernel: Any) -> float:
+        """Largest difference from the float32 reference, from a poisoned output."""
+        a, b, c = self.inputs[0]
+        c.fill_(float("nan"))
+        kernel(a, b, c)
+        self.torch.cuda.synchronize()
+        error = float((c.float() - self.expected).abs().nan_to_num(nan=float("inf")).max())
+        return error
+
+    def graph(self, call: Any, tensors: list[Any]) -> Any:
+        """A graph of `self.launches` calls that walk through the tensors."""
+        torch = self.torch
+        call(*tensors[0])
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for i in range(self.launches):
+                call(*tensors[i % len(tensors)])
+        graph.replay()
+        torch.cuda.synchronize()
+        return graph
+
+    def replay_ms(self, graph: Any) -> float:
+        """Milliseconds a launch in one replay."""
+        start, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        graph.replay()
+        end.record()
+        end.synchronize()
+        return float(start.elapsed_time(end)) / self.launches
+
+    def cublas(self, a: Any, b: Any, c: Any) -> None:
+        self.torch.matmul(a, b, out=c)
+
+
+def time_shape(shape: tuple[int, int, int], rows: list[Config], options: argparse.Namespace, out: Any) -> None:
+    """Checks and times the configurations of one shape, then the best ones again in turn with cuBLAS."""
+    bench = Bench(shape, options)
+    reference = bench.graph(bench.cublas, bench.views)
+    hot_reference = bench.graph(bench.cublas, bench.views[:1])
+    timed = []
+    for config in rows:
+        out({"start": config, "shape": shape})
+        row: dict[str, Any] = {"shape": shape, "config": config}
+        try:
+            kernel = kernel_for(shape, config, options)
+            row["error"] = bench.check(kernel)
+            if row["error"] > bench.limit:
+                row |= {"status": "wrong", "reason": f"differs by {row['error']:g}, allowed {bench.limit:g}"}
+                out(row)
+                continue
+            graph, hot = bench.graph(kernel, bench.inputs), bench.graph(kernel, bench.inputs[:1])
+            samples = [(bench.replay_ms(graph), bench.replay_ms(reference), bench.replay_ms(hot)) for _ in range(5)]
+            ms, cublas_ms, hot_ms = (statistics.median(column) for column in zip(*samples, strict=True))
+            row |= {"status": "ok", "ms": ms, "cublas_ms": cublas_ms, "hot_ms": hot_ms, "ratio": cublas_ms / ms}
+            timed.append((ms, config, graph, hot))
+            timed.sort(key=lambda item: item[0])
+            del timed[FINALISTS:]
+        except Exception as error:
+            row |= {"status": "failed", "reason": f"{type(error).__name__}: {str(error)[:300]}"}
+        out(row)
+        if row["status"] == "failed":
+            bench.torch.cuda.synchronize()  # raises when the device is lost: the parent starts another child
+    rounds = [
+        [bench.replay_ms(g) for g in (reference, hot_reference, *(graph for pair in timed for graph in pair[2:]))]
+        for _ in range(15)
+    ]
+    medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
+    finals = [
+        {"config": item[1], "ms": medians[2 + 2 * i], "hot_ms": medians[3 + 2 * i]} for i, item in enumerate(timed)
+    ]
+    out({"final": shape, "cublas_ms": medians[0], "cublas_hot_ms": medians[1], "finals": finals})
+
+
+def child(options: argparse.Namespace) -> None:
+    """Times what stands on standard input; a JSON line per event on standard output."""
+    work = json.load(sys.stdin)
+
+    def out(event: dict[str, Any]) -> None:
+        print(json.dumps(event), flush=True)
+
+    for shape, rows in work:
+        time_shape(tuple(shape), rows, options, out)
+
+
+def time_all(work: list[Any], options: argparse.Namespace, take: Any) -> None:
+    """Runs children until every configuration has its result."""
+    import selectors
+
+    while work:
+        process = subprocess.Popen(
+            [sys.executable, __file__, "--child", *sys.argv[1:]],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        json.dump(work, process.stdin)
+        process.stdin.close()
+        selector = selectors.DefaultSelector()
+        selector.register(process.stdout, selectors.EVENT_READ)
+        current: dict[str, Any] | None = None
+        cause = ""
+        while True:
+            if not selector.select(HANG_S + (20 if current is None else 0)):
+                process.kill()
+                cause = f"no result after {HANG_S} s"
+                break
+            line = process.stdout.readline()
+            if not line:
+                cause = f"the process died with status {process.wait()}"
+                break
+            event = json.loads(line)
+            if "start" in event:
+                current = event
+                continue
+            take(event)
+            if "final" in event:
+                work = [item for item in work if list(item[0]) != list(event["final"])]
+            else:
+                _drop(work, event["shape"], event["config"])
+            current = None
+        process.wait()
+        if not work:
+            return
+        if current is not None:
+            take({"shape": current["shape"], "config": current["start"], "status": "hang", "reason": cause})
+            _drop(work, current["shape"], current["start"])
+        elif process.returncode:
+            take({"shape": work[0][0], "config": {}, "status": "hang", "reason": cause})
+            work = work[1:]
+
+
+def _drop(work: list[Any], shape: Any, config: Config) -> None:
+    for item in work:
+        if list(item[0]) == list(shape):
+            item[1] = [other for other in item[1] if other != config]
+
+
+def label(config: Config) -> str:
+    """One line that names a configuration."""
+    block = "x".join(str(config.get(f"block_{axis}")) for axis in "MNK")
+    skip = ("kind", "block_M", "block_N", "block_K")
+    return f"{config.get('kind'):10} {block:12} " + " ".join(f"{k}={v}" for k, v in config.items() if k not in skip)
+
+
+def environment() -> dict[str, Any]:
+    """What the figures were taken with."""
+    import tilelang
+    import torch
+
+    query = "name,driver_version,clocks.sm,clocks.max.sm,power.draw,power.limit,temperature.gpu"
+    versions = {"torch": torch.__version__, "cuda": torch.version.cuda, "tilelang": tilelang.__version__}
+    found = {**versions, "cpus": os.cpu_count()}
+    if shutil.which("nvidia-smi"):
+        command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv"]
+        found["nvidia_smi"] = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+    return found
+
+
+def main() -> int:
+    """Parses the command line and runs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", default="cuda:h200")
+    parser.add_argument("--shapes", nargs="*", default=["x".join(map(str, shape)) for shape in SHAPES])
+    parser.add_argument("--kinds", nargs="*", default=["tiles", "warpgroups", "split"])
+    parser.add_argument("--layout", default="nn", choices=("nn", "nt", "tn", "tt"))
+    parser.add_argument("--dtype", default="float16", choices=("float16", "bfloat16"))
+    parser.add_argument("--units", type=int, default=132, help="SMs of the GPU: blocks of a persistent launch")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("--only-compile", action="store_true", help="no device: show what builds, with its registers")
+    parser.add_argument("--json", type=Path, help="write every result here")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        child(options)
+        return 0
+    started = time.perf_counter()
+    shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes]
+    jobs = [
+        (shape, config, options)
+        for shape in shapes
+        for config in configs(*shape, options.units)
+        if config["kind"] in options.kinds
+    ]
+    result: dict[str, Any] = {"command": sys.argv, "rows": [], "finals": []}
+
+    def save() -> None:
+        if options.json is not None:
+            options.json.write_text(json.dumps(result, indent=1))
+
+    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        built = list(pool.map(prepare, jobs))
+    for row in built:
+        if row["status"] != "built" or options.only_compile or row.get("spill"):
+            print(f"{'x'.join(map(str, row['shape'])):17} {label(row['config'])}: {row}")
+    print(f"compiled {len(built)} in {time.perf_counter() - started:.0f} s", flush=True)
+    result["built"] = built
+    save()
+    if options.only_compile:
+        return 0
+    result["environment"] = environment()
+
+    def take(event: dict[str, Any]) -> None:
+        if "final" in event:
+            result["finals"].append(event)
+        else:
+            result["rows"].append(event)
+            name = "x".join(map(str, event["shape"]))
+            if event["status"] == "ok":
+                figures = f"{event['ms']:.4f} ms  hot {event['hot_ms']:.4f}  cuBLAS {event['cublas_ms']:.4f}"
+                figures += f"  {event['ratio']:.3f}"
+            else:
+                figures = f"{event['status']}: {event.get('reason')}"
+            print(f"{name:17} {label(event['config'])}: {figures}", flush=True)
+        save()
+
+    work = [
+        [list(shape), [row["config"] for row in built if row["shape"] == shape and row["status"] == "built"]]
+        for shape in shapes
+    ]
+    time_all([item for item in work if item[1]], options, take)
+    result["seconds"] = time.perf_counter() - started
+    save()
+    print(f"\n{'shape':17} {'cuBLAS':>8} {'best':>8} ratio  {'hot':>6}  tile")
+    for final in result["finals"]:
+        if not final["finals"]:
+            continue
+        best = min(final["finals"], key=lambda item: item["ms"])
+        ratio, hot = final["cublas_ms"] / best["ms"], final["cublas_hot_ms"] / best["hot_ms"]
+        name = "x".join(map(str, final["final"]))
+        print(f"{name:17} {final['cublas_ms']:8.4f} {best['ms']:8.4f} {ratio:.3f}  {hot:6.3f}  {label(best['config'])}")
+    print(f"{result['seconds']:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

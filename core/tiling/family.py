@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import TileHALError
 from core.tiling import profile as records
 from core.tiling.parameters import TileParameter, Value
-from core.tiling.profile import Profile, profile
+from core.tiling.profile import ESTIMATE_TOLERANCE, Estimate, Profile, profile
 from core.tiling.rules import Tiles
 
 if TYPE_CHECKING:
@@ -197,7 +197,10 @@ def _agrees(member: _Member, key: tuple[Value, ...], found: _Flat | TileHALError
     return (
         numbers is not None
         and found.structure == member.structure
-        and all(isclose(a, b, rel_tol=1e-6, abs_tol=1e-9) for a, b in zip(numbers, found.numbers, strict=True))
+        and all(
+            isclose(a, b, rel_tol=ESTIMATE_TOLERANCE if isinstance(b, Estimate) else 1e-6, abs_tol=1e-9)
+            for a, b in zip(numbers, found.numbers, strict=True)
+        )
     )
 
 

@@ -2,7 +2,8 @@
 
 A formula is a number, a name (`axis0` is the block's index along the grid's first axis, `loop2` the value of the
 variable of the profile's third loop) or a tuple `(operator, operand, ...)`. Formulas are plain data, so that the ones
-of two traces can be compared number by number (see `core.tiling.family`).
+of two traces can be compared number by number (see `core.tiling.family`). So that an axis divided by 1 does not look
+unlike one divided by 2, an axis is always written divided: `("floordiv", "axis0", 1)`.
 """
 
 from __future__ import annotations
@@ -73,6 +74,8 @@ def _combine(operator: str | None, *operands: Formula | None) -> Formula | None:
     known = tuple(operand for operand in operands if operand is not None)
     if operator is None or len(known) != len(operands):
         return None
+    if operator == "floordiv" and isinstance(known[0], tuple) and known[0][0] == "floordiv" and known[0][2] == 1:
+        return ("floordiv", known[0][1], known[1])  # an axis, which stands for itself divided by one
     formula = (operator, *known)
     return value_of(formula, {}) if all(isinstance(operand, int | float) for operand in known) else formula
 
@@ -164,6 +167,11 @@ def array_value(formula: Formula, names: Mapping[str, Any]) -> Any:
             return numpy.where(values[0], values[1], values[2])
     plain = numpy.frompyfunc(lambda *own: value_of((operator, *own), {}), len(values), 1)
     return numpy.asarray(plain(*values), dtype=float)
+
+
+def axis(index: int) -> Formula:
+    """The block's index along an axis of the grid."""
+    return ("floordiv", f"axis{index}", 1)
 
 
 def names_in(formula: Formula) -> frozenset[str]:

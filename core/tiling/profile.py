@@ -23,6 +23,14 @@ if TYPE_CHECKING:
 
 #: Blocks at which loops that depend on the block's index are counted; their mean stands for the grid.
 SAMPLES = 16
+#: Consecutive blocks that are looked at where a kernel has a tile order of its own.
+NEIGHBOURS = 128
+
+ESTIMATE_TOLERANCE = 2 / 3
+
+
+class Estimate(float):
+    """A number that need not be exact: a profile family may be off by `ESTIMATE_TOLERANCE` of the larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +66,10 @@ class GlobalAccess:
         extents: elements along each dimension of the tensor, no further than the tensor goes.
         shape: the tensor's dimensions; 0 where one is not known.
         varies: names of the grid axes and loops (`axis0`, `loop1`) that the address depends on.
-        address: formulas of the box's first element along each dimension, where blocks that follow one another may
-            share it in another way than by leaving out a grid axis (a tile order computed in the kernel, query heads
-            that share a key head); else empty.
+        shares: for each grid axis the address depends on, how many neighbours along it have the same one (query heads
+            that share a key head): 1 where each has its own, 0 where the address does not depend on it.
+        neighbours: how many different boxes `NEIGHBOURS` consecutive blocks touch at one time, where the kernel
+            computes a tile order of its own from the block's index; 0 where the axes say it.
         onchip: TileLang's scope on the other side: `shared`, `fragment`, ...
         buffer: its name there.
         accumulator: the other side is the accumulator of a matrix product, whose layout it has.
@@ -73,7 +82,8 @@ class GlobalAccess:
     extents: tuple[int, ...]
     shape: tuple[int, ...]
     varies: tuple[str, ...]
-    address: tuple[Formula, ...]
+    shares: tuple[int, ...]
+    neighbours: float
     onchip: str
     buffer: str
     accumulator: bool

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from core.tiling.cost.machine import Machine, machine
 from core.tiling.cost.memory import traffic
 from core.tiling.cost.occupancy import Residency, demands, memory_bytes, peak_bytes, residency
-from core.tiling.cost.schedule import LaunchTime, block_time, bodies, launch_time
+from core.tiling.cost.schedule import LaunchTime, block_time, bodies, launch_time, steps
 from core.tiling.prediction import Prediction
 from core.tiling.profile import LaunchProfile, Profile
 from core.tiling.rules import Tiles
@@ -68,7 +68,8 @@ def _launch(launch: LaunchProfile, m: Machine, assumptions: dict[str, None]) -> 
     moved = traffic(launch, mean, slots, m)
     active = max(1, min(m.units, launch.blocks))
     port = min(m.l2_port_bytes_per_s, m.l2_bytes_per_s / active)
-    times = [block_time(launch, each.each, trips, resident, port, m) for trips in samples]
+    step = steps(launch, each.each, resident, port, m)
+    times = [block_time(launch, step, trips, port, m) for trips in samples]
     return launch_time(launch, times, resident, moved, m), resident
 
 

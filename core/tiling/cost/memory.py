@@ -9,14 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import ceil, prod
-from typing import Any
 
 from core.tiling.cost.machine import Machine
-from core.tiling.formula import array_value
-from core.tiling.profile import GlobalAccess, LaunchProfile
-
-#: Blocks looked at one by one where an address is not simple.
-_MOST_BLOCKS = 512
+from core.tiling.profile import NEIGHBOURS, GlobalAccess, LaunchProfile
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +52,13 @@ def traffic(launch: LaunchProfile, trips: tuple[float, ...], slots: int, m: Mach
         cache += executed / access.receivers
         distinct = executed / _repeats(access, launch, trips)
         axes = [axis for axis in range(len(launch.grid)) if f"axis{axis}" in access.varies]
-        everything = distinct * prod(launch.grid[axis] for axis in axes)
-        if access.address:
-            wave_bytes += distinct * different(access, launch, trips, int(min(slots, blocks)))
+        everything = distinct * prod(launch.grid[axis] / access.shares[axis] for axis in axes)
+        if access.neighbours:
+            # Beyond the blocks that were looked at, a rectangle of tiles grows as its root in both directions.
+            held = min(slots, blocks)
+            wave_bytes += distinct * min(held, access.neighbours * max(1.0, held / NEIGHBOURS) ** 0.5)
         else:
-            wave_bytes += distinct * prod(in_wave[axis] for axis in axes)
+            wave_bytes += distinct * prod(max(1.0, in_wave[axis] / access.shares[axis]) for axis in axes)
         whole = prod(size or 1 for size in access.shape) * access.bits / 8
         least += min(everything, whole * executed / max(1.0, access.bytes * trips[access.loop]))
     again = max(0.0, wave_bytes * waves - least)
@@ -92,26 +89,6 @@ def concurrent(launch: LaunchProfile, blocks: int) -> tuple[float, ...]:
         counts.append(min(float(size), max(1.0, left)))
         left /= max(1, size)
     return tuple(counts)
-
-
-def different(access: GlobalAccess, launch: LaunchProfile, trips: tuple[float, ...], blocks: int) -> float:
-    """How many different addresses an access has among the first `blocks` blocks of a wave, from its formulas.
-
-    Loops stand at the middle of their runs.
-    """
-    import numpy
-
-    shown = min(blocks, _MOST_BLOCKS)
-    index = numpy.arange(shown)
-    names: dict[str, Any] = {}
-    for axis, size in enumerate(launch.grid):
-        names[f"axis{axis}"] = index % max(1, size)
-        index = index // max(1, size)
-    for position, loop in enumerate(launch.loops):
-        outer = trips[loop.parent] if loop.parent >= 0 else 1.0
-        names[f"loop{position}"] = trips[position] / outer // 2 if outer else 0.0
-    columns = [numpy.broadcast_to(array_value(formula, names), (shown,)) for formula in access.address]
-    return len(numpy.unique(numpy.stack(columns), axis=1).T) * blocks / shown
 
 
 def _repeats(access: GlobalAccess, launch: LaunchProfile, trips: tuple[float, ...]) -> float:

@@ -102,6 +102,47 @@ def bodies(launch: LaunchProfile, residency: Residency, m: Machine) -> Bodies:
 
 
 @dataclass(frozen=True, slots=True)
+class Step:
+    """One execution of a loop's body: seconds of the unit's pipes, bytes through its port, and the time it takes.
+
+    Attributes:
+        seconds: with nothing else on the unit.
+        start_seconds: beside that, each time the loop is entered (a pipeline fills).
+    """
+
+    matrix: float
+    vector: float
+    shared: float
+    moved: float
+    seconds: float
+    start_seconds: float
+
+
+def steps(launch: LaunchProfile, each: list[Body], residency: Residency, port: float, m: Machine) -> list[Step]:
+    """What one execution of each loop's body takes; `port` is the bytes a second that a unit can take in."""
+    resident_waves = max(1, residency.threads // m.lanes) if m.simt else m.sub_units
+    waves_each = resident_waves / m.sub_units
+    issue = waves_each / (waves_each + 1.0) if m.simt else 1.0
+    contexts = max(1.0, resident_waves / _GROUP_WAVES)
+    found = []
+    for loop, body in zip(launch.loops, each, strict=True):
+        feed, work = max(body.matrix, body.shared), (body.vector + body.special) / issue
+        compute = max(feed, work) + min(feed, work) / (contexts + body.in_flight) + body.latency
+        stages = max(2, loop.stages) if m.plans_memory else loop.stages
+        arrival = m.cost["memory_latency_s"] + body.loaded / port if body.loaded else 0.0
+        leave = body.stored / port
+        start = 0.0
+        if stages >= 1 and body.staged:
+            seconds = max(compute + leave, body.staged / port, (arrival + compute) / stages)
+            start = arrival
+        else:
+            seconds = compute + arrival + leave
+        vector = soft_maximum((body.vector, body.special))
+        found.append(Step(body.matrix, vector, body.shared, body.loaded + body.stored, seconds, start))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class BlockTime:
     """One block on one unit: seconds of each pipe, and of the chain of dependent steps."""
 
@@ -117,40 +158,20 @@ class BlockTime:
         return soft_maximum((*(blocks * pipe for pipe in pipes), self.chain))
 
 
-def block_time(
-    launch: LaunchProfile, each: list[Body], trips: tuple[float, ...], residency: Residency, port: float, m: Machine
-) -> BlockTime:
-    """The time of a block that runs each loop `trips` times; `port` is the bytes a second its unit can take in."""
-    resident_waves = max(1, residency.threads // m.lanes) if m.simt else m.sub_units
-    waves_each = resident_waves / m.sub_units
-    issue = waves_each / (waves_each + 1.0) if m.simt else 1.0
-    contexts = max(1.0, resident_waves / _GROUP_WAVES)
+def block_time(launch: LaunchProfile, each: list[Step], trips: tuple[float, ...], port: float, m: Machine) -> BlockTime:
+    """The time of a block that runs each loop `trips` times."""
     matrix = vector = shared = moved = 0.0
     # Roles (threads that do different things) run side by side: the longest of their chains counts.
     chains: dict[str, float] = {"": m.cost["block_start_s"]}
-    for index, body in enumerate(each):
-        runs = trips[index]
+    for loop, step, runs in zip(launch.loops, each, trips, strict=True):
         if not runs:
             continue
-        pipe_vector = soft_maximum((body.vector, body.special))
-        matrix += runs * body.matrix
-        vector += runs * pipe_vector
-        shared += runs * body.shared
-        moved += runs * (body.loaded + body.stored)
-        loop = launch.loops[index]
-        work_matrix, work_vector = max(body.matrix, body.shared), (body.vector + body.special) / issue
-        compute = (
-            max(work_matrix, work_vector) + min(work_matrix, work_vector) / (contexts + body.in_flight) + body.latency
-        )
-        stages = max(2, loop.stages) if m.plans_memory else loop.stages
-        arrival = m.cost["memory_latency_s"] + body.loaded / port if body.loaded else 0.0
-        leave = body.stored / port
-        if stages >= 1 and body.staged:
-            step = max(compute + leave, body.staged / port, (arrival + compute) / stages)
-            starts = 1.0 if loop.ahead or loop.parent < 0 else trips[loop.parent]
-            seconds = runs * step + starts * arrival
-        else:
-            seconds = runs * (compute + arrival + leave)
+        matrix += runs * step.matrix
+        vector += runs * step.vector
+        shared += runs * step.shared
+        moved += runs * step.moved
+        starts = 1.0 if loop.ahead or loop.parent < 0 else trips[loop.parent]
+        seconds = runs * step.seconds + starts * step.start_seconds
         chains[loop.role] = chains.get(loop.role, 0.0) + seconds
     chain = chains.pop("") + max(chains.values(), default=0.0)
     return BlockTime(matrix, vector, shared, moved / port, chain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from core.program import walk
@@ -40,8 +40,9 @@ from core.program.nodes import (
     Var,
     While,
 )
-from core.tiling.formula import Formula, formula_of, names_in
+from core.tiling.formula import Formula, axis, formula_of, names_in
 from core.tiling.profile import (
+    Estimate,
     GlobalAccess,
     LaunchProfile,
     Loop,
@@ -51,7 +52,9 @@ from core.tiling.profile import (
     SharedAccess,
     VectorWork,
 )
+from core.tiling.reading.compact import compact
 from core.tiling.reading.elements import loads, operations, parallel_variables
+from core.tiling.reading.order import different, divisors, rounds
 from core.tiling.reading.roles import join_copiers, thread_split
 
 _SWIZZLE = re.compile(r"rasterization2D(Row|Column)\D+(\d+)")
@@ -91,8 +94,8 @@ class _Reader:
     def read(self) -> LaunchProfile:
         launch = self.launch
         self.names.update(self.environment)
-        for axis, (var, _) in enumerate(launch.grid):
-            self.names[var] = f"axis{axis}"
+        for index, (var, _) in enumerate(launch.grid):
+            self.names[var] = axis(index)
         self.cluster = _cluster(launch)
         gemms = [stmt for stmt in walk.statements(launch.body) if isinstance(stmt, Gemm)]
         self.accumulators = {id(stmt.c.buffer.storage) for stmt in gemms}
@@ -108,7 +111,7 @@ class _Reader:
         if copiers:
             sizes = {b.storage.name: buffer_bytes(b, self.environment) or 0 for b in reversed(launch.buffers)}
             join_copiers(self.loops, self.accesses, self.products, copiers, self.real_loops, sizes)
-        return LaunchProfile(
+        found = LaunchProfile(
             grid=tuple(self._number(extent, "a grid axis") for _, extent in launch.grid),
             threads=threads,
             copy_threads=sum(self.role_threads[role] for role in copiers),
@@ -123,6 +126,7 @@ class _Reader:
             reductions=tuple(self.reductions),
             buffers=self._buffers(),
         )
+        return compact(found)
 
     # -- Numbers -----------------------------------------------------------------------------------------------------
 
@@ -153,7 +157,7 @@ class _Reader:
     def _buffers(self) -> tuple[OnChipBuffer, ...]:
         found = []
         for use in buffer_uses(self.launch, self.environment):
-            if use.buffer.scope is Scope.GLOBAL:
+            if use.buffer.scope in (Scope.GLOBAL, Scope.BARRIER):
                 continue
             if use.bytes is None:
                 self.unknown[f"the size of {use.buffer.name} depends on a value that was not given"] = None
@@ -194,7 +198,7 @@ class _Reader:
             case If():
                 self._conditional(stmt, loop, parallel)
             case Let(var=var, value=OpaqueExpr(operation="tl.block_rank_in_cluster")):
-                self.names[var] = ("floormod", "axis0", self.cluster)
+                self.names[var] = ("floormod", axis(0), self.cluster)
             case Let(var=var, value=value):
                 formula = formula_of(value, self.names)
                 if formula is not None:
@@ -226,6 +230,10 @@ class _Reader:
                     self.role_threads[self.role] = threads
                     self._body(body, self._enter(loop, 0, 1, 0), parallel)
                     self.role = ""
+            return
+        if taken is not None and not otherwise and (trips := rounds(taken, loop, self.loops)) is not None:
+            self.loops[loop] = replace(self.loops[loop], trips=trips)
+            self._body(then, loop, parallel)
             return
         if taken is None:  # it depends on data or on the element: both sides are issued
             self._body(then, loop, parallel)
@@ -324,6 +332,8 @@ class _Reader:
         loop: int,
         receivers: int = 1,
     ) -> None:
+        varies = self._varies(address)
+        shares, neighbours = self._sharing(address, varies)
         self.accesses.append(
             GlobalAccess(
                 tensor=buffer.name,
@@ -331,8 +341,9 @@ class _Reader:
                 bits=dtype_bits(buffer.dtype),
                 extents=extents,
                 shape=tuple(evaluate(size, self.environment) or 0 for size in buffer.shape),
-                varies=self._varies(address),
-                address=self._address(address),
+                varies=varies,
+                shares=shares,
+                neighbours=neighbours,
                 onchip=other.scope.value if other is not None else "local",
                 buffer=other.storage.name if other is not None else "",
                 accumulator=accumulator,
@@ -341,13 +352,24 @@ class _Reader:
             )
         )
 
-    def _address(self, mins: tuple[Expr, ...]) -> tuple[Formula, ...]:
-        """Formulas of an address that shares grid axes in an uncommon way; empty otherwise, or where one is unknown."""
-        found = tuple(
-            formula_of(expr, {**self.names, **dict.fromkeys(parallel_variables((expr,)), 0)}) for expr in mins
-        )
-        known = tuple(formula for formula in found if formula is not None)
-        return known if len(known) == len(found) and any(map(_regroups, known)) else ()
+    def _sharing(self, mins: tuple[Expr, ...], varies: tuple[str, ...]) -> tuple[tuple[int, ...], float]:
+        """`GlobalAccess.shares` and `GlobalAccess.neighbours` of an address."""
+        names = dict(self.names)
+        names.update(dict.fromkeys(parallel_variables(mins), 0))
+        formulas = [formula_of(expr, names) for expr in mins]
+        plain = tuple(int(f"axis{index}" in varies) for index in range(len(self.launch.grid)))
+        known = [formula for formula in formulas if formula is not None]
+        if len(known) < len(formulas):
+            return plain, 0.0
+        divided = [divisors(formula) for formula in known]
+        if all(found is not None for found in divided):
+            shares = list(plain)
+            for found in divided:
+                for index, divisor in (found or {}).items():
+                    shares[index] = max(1, divisor)
+            return tuple(shares), 0.0
+        grid = tuple(self._number(extent, "a grid axis") for _, extent in self.launch.grid)
+        return plain, Estimate(different(known, grid, self.loops))
 
     def _product(self, stmt: Gemm, loop: int) -> None:
         self.products.append(
@@ -424,17 +446,6 @@ def _receivers(copy: Copy) -> int:
     """Blocks of the cluster that a copy serves."""
     mask = copy.annotations.get("cluster_mask")
     return max(1, mask.bit_count()) if isinstance(mask, int) else 1
-
-
-def _regroups(formula: Formula) -> bool:
-    """Whether a formula divides, or otherwise folds, what depends on the block's index."""
-    if not isinstance(formula, tuple):
-        return False
-    operator, *operands = formula
-    if operator not in ("add", "sub", "mul") and any(name.startswith("axis") for name in names_in(formula)):
-        return True
-    axes = {name for name in names_in(formula) if name.startswith("axis")}
-    return len(axes) > 1 or any(map(_regroups, operands))
 
 
 def _swizzle(launch: Launch) -> tuple[str, int]:

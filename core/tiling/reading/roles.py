@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from core.program.nodes import Compare, CompareOp, Expr, Var, VarKind
-from core.tiling.formula import renamed
 from core.tiling.profile import GlobalAccess, Loop, MatrixProduct
 
 
@@ -61,7 +60,6 @@ def join_copiers(
             access,
             loop=target,
             varies=tuple(sorted(names.get(name, name) for name in access.varies)),
-            address=tuple(renamed(formula, names) for formula in access.address),
         )
         old = loops[target]
         loops[target] = replace(old, stages=min(old.stages or versions, versions), ahead=True)

@@ -18,7 +18,7 @@ from core.errors import KernelError
 
 if TYPE_CHECKING:
     from core.runtime.kernel import Kernel
-    from core.runtime.report import Provenance
+    from core.runtime.report import Provenance, TileChoice
 
 
 class Emit(StrEnum):
@@ -155,6 +155,9 @@ def _show(compiled: Kernel, seconds: float, written: Path | None, timing: dict[s
         if entry.effective != entry.requested:
             value += f" -> {'does not apply' if entry.effective is None else entry.effective} ({escape(entry.note)})"
         table.add_row(name, f"{value}  [dim]{entry.chosen_by}[/dim]")
+    if compiled.config.choice is not None:
+        for index, text in enumerate(_choice(compiled.config.choice)):
+            table.add_row("" if index else "chosen", f"[dim]{escape(text)}[/dim]")
     for rejection in compiled.config.rejected:
         table.add_row("[dim]not used[/dim]", f"[dim]{escape(f'{dict(rejection.tiles)}: {rejection.reason}')}[/dim]")
     known = resources.actual or resources.predicted
@@ -177,6 +180,19 @@ def _show(compiled: Kernel, seconds: float, written: Path | None, timing: dict[s
         where = "simulated on the CPU" if compiled.simulated else compiled.target
         table.add_row("run", f"{timing['median_ms']:.3f} ms median of {timing['calls'] - 1}, wall ({where})")
     console().print(table)
+
+
+def _choice(choice: TileChoice) -> list[str]:
+    """How the tile parameters came to be: the place in the ranking, the prediction, and each rule's own reason."""
+    if choice.source == "user":
+        first = "all by the user"
+    elif choice.source == "ranking":
+        first = f"place {choice.place} of {choice.ranked} ranked, {choice.refused} refused; {choice.reason}"
+    else:
+        first = f"{choice.source}; {choice.reason}"
+    if choice.predicted_s is not None:
+        first += f"; predicted {choice.predicted_s * 1e6:.4g} us"
+    return [first, *(f"{name}: {reason}" for name, reason in choice.rules.items())]
 
 
 def _cached(provenance: Provenance) -> str:

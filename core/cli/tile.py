@@ -106,26 +106,65 @@ def _candidates(ranking: Ranking, shown: Sequence[Verdict], out: Console) -> Non
     varied = [name for name in names if len({verdict.tiles[name] for verdict in ranking.candidates}) > 1]
     same = {name: shown[0].tiles[name] for name in names if name not in varied}
     if same:
-        out.print(f"[dim]in all of them: {_listed(same)}[/dim]")
+        out.print(f"[dim]in all of them: {escape(_listed(same))}[/dim]", soft_wrap=True)
+    headings = _headings(varied, ranking)
+    short = [(heading, name) for name, heading in headings.items() if name != heading]
+    if short:
+        legend = ", ".join(f"[bold]{escape(heading)}[/bold] is {escape(name)}" for heading, name in short)
+        out.print(f"[dim]{legend}[/dim]")
     memories = list(dict.fromkeys(name for verdict in shown for name in _memory(verdict)))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("", justify="right", style="dim")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    table.add_column("", justify="right", style="dim", no_wrap=True)
     for name in varied:
-        # A long name breaks at its underscores.
-        table.add_column(escape(name.replace("_", "_\u200b")), justify="right", overflow="fold")
-    for name in ("predicted", "bound", "blocks", "per unit", "waves", *memories):
-        table.add_column(name, justify="left" if name == "bound" else "right", overflow="fold")
-    notes = any(_note(verdict) for verdict in shown)
-    if notes:
-        table.add_column("why", overflow="fold")
+        table.add_column(escape(headings[name]), justify="right", no_wrap=True, style="bold")
+    table.add_column("time", justify="right", no_wrap=True)
+    table.add_column("bound", no_wrap=True)
+    for heading in ("blocks", "a unit", "waves", *(f"{name}\nKiB" for name in memories)):
+        table.add_column(escape(heading), justify="right", overflow="fold")
+    table.add_column("why", no_wrap=True)
+    notes: dict[str, int] = {}
     for place, verdict in enumerate(shown, 1):
         memory = _memory(verdict)
         row = [str(place), *(str(verdict.tiles[name]) for name in varied), *_prediction(verdict)]
-        row += [_kib(memory[name]) if name in memory else "" for name in memories]
-        table.add_row(*row, *([escape(_note(verdict))] if notes else []))
+        row += [f"{memory[name] / 1024:.3g}" if name in memory else "" for name in memories]
+        note = _note(verdict)
+        table.add_row(*row, str(notes.setdefault(note, len(notes) + 1)) if note else "")
+    if not notes:
+        table.columns.pop()
     out.print(table)
     if len(shown) < len(ranking.candidates):
         out.print(f"[dim]... {len(ranking.candidates) - len(shown)} more: --all[/dim]")
+    for note, number in notes.items():
+        out.print(f"[bold]{number}[/bold] {escape(note)}")
+
+
+#: Headings by role, where names of parameters would make the table too wide.
+_SHORT = {
+    "stages": "st",
+    "threads": "thr",
+    "unroll": "unr",
+    "swizzle": "swz",
+    "warp_policy": "pol",
+    "buffers": "buf",
+    "workers": "wrk",
+}
+#: Characters that headings may take before they are shortened.
+_HEADINGS = 24
+
+
+def _headings(names: Sequence[str], ranking: Ranking) -> dict[str, str]:
+    """A heading for each parameter: its name, or a short one that is nobody else's where the names take much room."""
+    if sum(map(len, names)) <= _HEADINGS:
+        return {name: name for name in names}
+    found: dict[str, str] = {}
+    for name in names:
+        parameter = ranking.shape.parameters[name]
+        short = _SHORT.get(parameter.role)
+        if short is None:
+            key = parameter.key if parameter.role != "split" else f"s{parameter.dimension}"
+            short = key if len(key) <= 4 else key[:3]
+        found[name] = short if short not in found.values() else name
+    return found
 
 
 def _prediction(verdict: Verdict) -> list[str]:
@@ -141,7 +180,7 @@ def _memory(verdict: Verdict) -> Mapping[str, int]:
 
 
 def _note(verdict: Verdict) -> str:
-    """What the other columns do not say of its place."""
+    """What the columns do not say of its place."""
     bound = f"bound by {verdict.prediction.bound}" if verdict.prediction is not None else ""
     return "; ".join(part for part in verdict.reason.split("; ") if part != bound)
 
@@ -193,13 +232,15 @@ def _refused(ranking: Ranking, everything: bool, out: Console) -> None:
     if not len(ranking.refused):
         return
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("refused", justify="right")
-    table.add_column("for example" if not everything else "", overflow="fold", ratio=2)
+    if not everything:
+        table.add_column("refused", justify="right")
+    table.add_column("refused" if everything else "for example", overflow="fold", ratio=2)
     table.add_column("why", overflow="fold", ratio=3)
     groups = list(_grouped(ranking.refused)) if not everything else [(1, verdict) for verdict in ranking.refused]
     shown = groups if everything else groups[:_REFUSALS]
     for count, verdict in shown:
-        table.add_row(str(count), escape(_listed(verdict.tiles)), escape(verdict.reason))
+        row = [escape(_listed(verdict.tiles)), escape(verdict.reason)]
+        table.add_row(*row if everything else [str(count), *row])
     out.print(table)
     if len(shown) < len(groups):
         out.print(f"[dim]... {sum(count for count, _ in groups[_REFUSALS:])} more for other reasons: --all[/dim]")
@@ -221,10 +262,6 @@ def _listed(tiles: Mapping[str, Any]) -> str:
 def _time(seconds: float) -> str:
     scale, unit = (1e3, "ms") if seconds >= 1e-3 else (1e6, "us")
     return f"{seconds * scale:.4g} {unit}"
-
-
-def _kib(size: int) -> str:
-    return f"{size / 1024:.4g} KiB"
 
 
 def _count(value: float | None) -> str:

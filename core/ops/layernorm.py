@@ -43,12 +43,8 @@ def layernorm(
         T.copy(tile, x)
 
     @T.macro
-    def write(Y, row, column, weight, bias, tile, x, mean, scale):
+    def write(Y, row, column, w, b, tile, x, mean, scale):
         """The tile from its elements; `scale` is 1 / sqrt(variance + eps)."""
-        w = T.alloc_fragment((width,), dtype)
-        b = T.alloc_fragment((width,), dtype)
-        T.copy(weight[column], w)
-        T.copy(bias[column], b)
         for i, j in T.Parallel(block_M, width):
             x[i, j] = (x[i, j] - mean[i]) * scale[i] * w[j] + b[j]
         T.copy(x, tile)
@@ -69,7 +65,12 @@ def layernorm(
                 square = T.alloc_fragment((block_M, width), "float32")
                 mean = T.alloc_fragment((block_M,), "float32")
                 scale = T.alloc_fragment((block_M,), "float32")
+                w = T.alloc_fragment((width,), dtype)
+                b = T.alloc_fragment((width,), dtype)
                 load(X, bx * block_M, 0, tile, x)
+                # Read early: nothing waits for them until the statistics are known.
+                T.copy(weight[0], w)
+                T.copy(bias[0], b)
                 T.reduce_sum(x, mean, dim=1)
                 for i in T.Parallel(block_M):
                     mean[i] = mean[i] / N
@@ -78,7 +79,7 @@ def layernorm(
                 T.reduce_sum(square, scale, dim=1)
                 for i in T.Parallel(block_M):
                     scale[i] = T.rsqrt(scale[i] / N + eps)
-                write(Y, bx * block_M, 0, weight, bias, tile, x, mean, scale)
+                write(Y, bx * block_M, 0, w, b, tile, x, mean, scale)
 
         return whole
 
@@ -97,6 +98,8 @@ def layernorm(
             spread = T.alloc_fragment((block_M,), "float32")
             tile_mean = T.alloc_fragment((block_M,), "float32")
             tile_spread = T.alloc_fragment((block_M,), "float32")
+            w = T.alloc_fragment((width,), dtype)
+            b = T.alloc_fragment((width,), dtype)
             T.clear(mean)
             T.clear(spread)
             for k in T.serial(T.ceildiv(N, width)):
@@ -119,6 +122,8 @@ def layernorm(
                 spread[i] = T.rsqrt(spread[i] / N + eps)
             for k in T.serial(T.ceildiv(N, width)):
                 load(X, bx * block_M, k * width, tile, x)
-                write(Y, bx * block_M, k * width, weight, bias, tile, x, mean, spread)
+                T.copy(weight[k * width], w)
+                T.copy(bias[k * width], b)
+                write(Y, bx * block_M, k * width, w, b, tile, x, mean, spread)
 
     return tiled

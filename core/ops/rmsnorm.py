@@ -44,6 +44,9 @@ def rmsnorm(
             part = T.alloc_fragment((block_M,), "float32")
             scale = T.alloc_fragment((block_M,), "float32")
             T.clear(scale)
+            if width >= N:
+                # Read early: nothing waits for it until the scale is known.
+                T.copy(weight[0], w)
             for k in T.serial(T.ceildiv(N, width)):
                 T.copy(X[bx * block_M, k * width], tile)
                 T.copy(tile, x)
@@ -58,7 +61,7 @@ def rmsnorm(
                 if width < N:
                     T.copy(X[bx * block_M, k * width], tile)
                     T.copy(tile, x)
-                T.copy(weight[k * width], w)
+                    T.copy(weight[k * width], w)
                 for i, j in T.Parallel(block_M, width):
                     x[i, j] = x[i, j] * scale[i] * w[j]
                 T.copy(x, tile)
@@ -102,6 +105,9 @@ def add_rmsnorm(
             part = T.alloc_fragment((block_M,), "float32")
             scale = T.alloc_fragment((block_M,), "float32")
             T.clear(scale)
+            if width >= N:
+                # Read early: nothing waits for it until the scale is known.
+                T.copy(weight[0], w)
             for k in T.serial(T.ceildiv(N, width)):
                 T.copy(X[bx * block_M, k * width], tile)
                 T.copy(R[bx * block_M, k * width], other)
@@ -121,7 +127,7 @@ def add_rmsnorm(
                 if width < N:
                     T.copy(S[bx * block_M, k * width], tile)
                     T.copy(tile, x)
-                T.copy(weight[k * width], w)
+                    T.copy(weight[k * width], w)
                 for i, j in T.Parallel(block_M, width):
                     x[i, j] = x[i, j] * scale[i] * w[j]
                 T.copy(x, other)

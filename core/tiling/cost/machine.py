@@ -37,7 +37,10 @@ _GENERIC: dict[str, tuple[float, str]] = {
     "register_overhead": (40.0, "registers a thread needs beside its fragments"),
     "sector_bytes": (32.0, "bytes of the smallest piece of memory that moves"),
     "copy_threads": (0.0, "threads the compiler adds to copy"),
+    "copy_registers": (24.0, "registers of a thread that only copies"),
 }
+#: The same where a unit runs one block at a time, as a loop over blocks.
+_GENERIC_SINGLE = {"block_start_s": 0.1e-6}
 _CLOCK_HZ = 1.5e9
 _UNITS = 64
 _LANES = 32
@@ -57,6 +60,7 @@ class Machine:
         vector_per_s: additions of float32 per unit.
         shared_bytes_per_s: per unit.
         l2_bytes_per_s, memory_bytes_per_s: of the whole chip, as kernels reach them.
+        cache_bytes: capacities of the caches that tiles live in where the chip has no other on-chip memory for them.
         l2_bytes: capacity of the cache behind the units that data can stay in; 0 without one.
         cost: the generic figures of this module, the descriptor's own where it has them.
         assumed: what was assumed, by the figure's name.
@@ -74,6 +78,7 @@ class Machine:
     l2_port_bytes_per_s: float
     l2_bytes: float
     memory_bytes_per_s: float
+    cache_bytes: tuple[int, ...]
     cost: dict[str, float]
     assumed: dict[str, str]
     _matrix: dict[tuple[str, str], tuple[float, str | None]] = field(default_factory=dict)
@@ -87,6 +92,19 @@ class Machine:
     def plans_memory(self) -> bool:
         """Whether the vendor's compiler double-buffers by itself, whatever the stages say."""
         return bool(self.chip.codegen.get("plans_memory"))
+
+    def feed_bytes_per_s(self, held: int) -> float:
+        """Bytes per second that a block's tiles, `held` bytes in all, reach its unit's pipes at.
+
+        Where tiles live in a memory of the unit that is that memory's rate. Where they live in main memory and caches
+        keep them close (a CPU), each level that is too small for them halves it.
+        """
+        rate = self.shared_bytes_per_s
+        for capacity in self.cache_bytes:
+            if held <= capacity:
+                break
+            rate /= 2
+        return rate
 
     def matrix_per_s(self, dtype: str, accumulator: str) -> tuple[float, str | None]:
         """Operations per second of one unit's matrix pipe (a multiply-add counts two), and what was assumed."""
@@ -144,11 +162,12 @@ def _read(chip: Chip) -> Machine:
             return otherwise
         return value
 
-    cost = {}
-    for name, (value, prose) in _GENERIC.items():
-        cost[name] = known(name, chip.cost.get(name), value, f"{prose} is unknown: taken as {_text(name, value)}")
     unit = chip.main_unit
     simt = unit.lanes_per_wave is not None and any(m.owner == "block" for m in chip.memories_for_scope("shared"))
+    cost = {}
+    for name, (value, prose) in _GENERIC.items():
+        value = value if simt else _GENERIC_SINGLE.get(name, value)
+        cost[name] = known(name, chip.cost.get(name), value, f"{prose} is unknown: taken as {_text(name, value)}")
     units = int(known("units", unit.count, _UNITS, f"how many {unit.kind}s there are is unknown: taken as {_UNITS}"))
     clock = known("clock_hz", unit.clock_hz, _CLOCK_HZ, f"the clock is unknown: taken as {_CLOCK_HZ / 1e9:g} GHz")
     memory_rate = _bandwidth(chip.memories_for_scope("global"))
@@ -179,6 +198,7 @@ def _read(chip: Chip) -> Machine:
         l2_port_bytes_per_s=cost["l2_port_bytes_per_cycle"] * clock,
         l2_bytes=(l2.capacity_bytes or 0) * cost["l2_reuse_share"] if l2 else 0,
         memory_bytes_per_s=memory * cost["memory_share"],
+        cache_bytes=_caches(chip),
         cost=cost,
         assumed=assumed,
     )
@@ -205,6 +225,13 @@ def _shared_per_cycle(chip: Chip, assumed: dict[str, str]) -> float:
         f"the bandwidth of on-chip memory is unknown: taken as {_SHARED_BYTES_PER_CYCLE} bytes a cycle"
     )
     return _SHARED_BYTES_PER_CYCLE
+
+
+def _caches(chip: Chip) -> tuple[int, ...]:
+    """Capacities of the caches between a unit and main memory where that is where tiles live, smallest first."""
+    if any(memory.owner != "device" for memory in chip.memories_for_scope("shared")):
+        return ()
+    return tuple(sorted(m.capacity_bytes for m in chip.memories if not m.scopes and m.capacity_bytes))
 
 
 def _vector_per_s(chip: Chip, units: int, clock: float) -> tuple[float, str]:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from core.hardware import Chip, MemorySpace
 
 _THREADS = 128
+_REGISTERS = 255
+#: Groups of computing threads up to which TileLang moves registers from the copying ones to them (`setmaxnreg`).
+_GROUPS_WITH_OWN_REGISTERS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +66,7 @@ def residency(launch: LaunchProfile, m: Machine) -> Residency:
     specialised = specialised or by_compiler
     fragments = peak_bytes(b for b in launch.buffers if b.scope.rpartition(".")[2] in ("fragment", "local"))
     registers = int(-(-fragments // (4 * threads)) + m.cost["register_overhead"])
-    file = m.chip.main_unit.registers
-    most = (file.per_thread if file else None) or 255
-    if file and file.per_block:
-        most = min(most, file.per_block // launched // 8 * 8)
+    most = _most_registers(threads, launched, specialised, m)
     spilled = max(0, registers - most)
     shared = sum(bytes_ for name, bytes_ in memory.items() if name in _shared_names(m.chip))
     reduced = 4 * threads if launch.reductions else 0
@@ -77,6 +77,18 @@ def residency(launch: LaunchProfile, m: Machine) -> Residency:
     return Residency(
         threads, launched, specialised, registers, spilled, None if blocks is None else max(1, blocks), memory
     )
+
+
+def _most_registers(threads: int, launched: int, specialised: bool, m: Machine) -> int:
+    """Registers a computing thread can have: what is left of a block's share by threads that only copy, or its part."""
+    file = m.chip.main_unit.registers
+    per_thread = (file.per_thread if file else None) or _REGISTERS
+    if file is None or file.per_block is None:
+        return per_thread
+    if specialised and threads <= m.cost["copy_threads"] * _GROUPS_WITH_OWN_REGISTERS:
+        left = file.per_block - (launched - threads) * m.cost["copy_registers"]
+        return min(per_thread // 8 * 8 - 8, int(left // threads) // 8 * 8)
+    return min(per_thread, file.per_block // launched // 8 * 8)
 
 
 def memory_bytes(launch: LaunchProfile, chip: Chip) -> dict[str, int]:

@@ -66,11 +66,17 @@ def bodies(launch: LaunchProfile, residency: Residency, m: Machine) -> Bodies:
     """What each loop's body takes."""
     each = [Body() for _ in launch.loops]
     found = Bodies(each)
+    feed = m.feed_bytes_per_s(sum(buffer.total_bytes for buffer in launch.buffers))
+    # A register that does not fit is written and read back in every turn of the loops that compute.
+    spill = 2 * 4 * residency.spilled * residency.threads / feed
+    for loop in {product.loop for product in launch.products} | {reduction.loop for reduction in launch.reductions}:
+        each[loop].shared += spill
+        each[loop].latency += spill
     for product in launch.products:
         cost = product_cost(product, residency.threads, m)
         body = each[product.loop]
         body.matrix += cost.seconds
-        body.shared += cost.shared_bytes / m.shared_bytes_per_s
+        body.shared += cost.shared_bytes / feed
         body.latency += cost.latency
         body.in_flight |= product.in_flight
         if cost.assumption:
@@ -86,7 +92,7 @@ def bodies(launch: LaunchProfile, residency: Residency, m: Machine) -> Bodies:
         each[reduction.loop].vector += seconds
         each[reduction.loop].latency += latency
     for touched in launch.shared:
-        each[touched.loop].shared += touched.bytes / m.shared_bytes_per_s
+        each[touched.loop].shared += touched.bytes / feed
         each[touched.loop].latency += m.cost["barrier_s"]
     for access in launch.accesses:
         body, moved = each[access.loop], sector_bytes(access, m)
@@ -97,7 +103,7 @@ def bodies(launch: LaunchProfile, residency: Residency, m: Machine) -> Bodies:
         else:
             body.stored += moved
         if access.onchip == "shared":
-            body.shared += access.bytes / m.shared_bytes_per_s
+            body.shared += access.bytes / feed
     return found
 
 

@@ -92,6 +92,13 @@ class Worker:
                 f"the build {build.name} does not start: {lost}",
                 hint="it must be a TileHAL that has `tilehal baseline`, with its dependencies installed",
             ) from lost
+        # Python looks on when a tree lacks a module, and finds that of the installed TileHAL: half of each is no build.
+        if folder is not None and not Path(hello.get("worker", "")).resolve().is_relative_to(folder):
+            self.stop()
+            raise BaselineError(
+                f"the build {build.name} has no `tilehal baseline`, and another one's cannot measure it",
+                hint="record a snapshot with a build that has it, and compare the files",
+            )
         if hello.get("protocol") != PROTOCOL:
             self.stop()
             raise BaselineError(
@@ -109,7 +116,7 @@ class Worker:
         try:
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
-        except OSError:
+        except (OSError, ValueError):  # ValueError: stopped already
             raise WorkerLost(self._why()) from None
         try:
             return self._next(timeout_s)
@@ -153,9 +160,11 @@ class Worker:
     def _why(self) -> str:
         """How the process ended, with the last thing it said."""
         status = self._process.wait()
-        self._errors.seek(0)
-        said = self._errors.read().decode(errors="replace").strip().splitlines()
-        last = f": {said[-1].strip()[:200]}" if said else ""
+        last = ""
+        if not self._errors.closed:
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="replace").strip().splitlines()
+            last = f": {said[-1].strip()[:200]}" if said else ""
         if status < 0:
             return f"its process ended with {signal.Signals(-status).name}{last}"
         return f"its process ended with status {status}{last}"

@@ -39,7 +39,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     logging.disable(logging.CRITICAL)  # a failed trace logs the whole rewritten source
-    print(json.dumps({"protocol": PROTOCOL}), file=answers, flush=True)
+    print(json.dumps({"protocol": PROTOCOL, "worker": __file__}), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), file=answers, flush=True)
 

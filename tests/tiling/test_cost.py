@@ -1,0 +1,209 @@
+"""The cost model's terms, each by a relation that physics gives; how good the sum is, `test_replay.py` says."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import core
+from core.program import Program
+from core.tiling.cost import demands, memory_bytes, predict
+from core.tiling.cost.machine import machine
+from core.tiling.cost.memory import concurrent, sector_bytes, traffic
+from core.tiling.cost.occupancy import residency
+from core.tiling.cost.schedule import soft_maximum
+from core.tiling.profile import LaunchProfile, Profile, profile
+from tests.tiling.test_profile import causal_scores, gemm
+
+H200 = core.chip("cuda:h200")
+
+
+def profile_of(build: Any) -> Profile:
+    return profile(Program(build))
+
+
+def launch_of(build: Any) -> LaunchProfile:
+    (launch,) = profile_of(build).launches
+    return launch
+
+
+def seconds(build: Any, chip: core.Chip = H200) -> float:
+    return predict(profile_of(build), chip).seconds
+
+
+# -- Figures ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_unknown_figure_is_an_assumption_that_is_named() -> None:
+    found = predict(profile_of(gemm(1024, 1024, 1024)), core.chip("ascend:910b3"))
+    assert "the bandwidth of global memory is unknown: taken as 1 TB/s" in found.assumptions
+    known = predict(profile_of(gemm(1024, 1024, 1024)), core.chip("ascend:910b2"))
+    assert not any("bandwidth of global memory" in sentence for sentence in known.assumptions)
+
+
+def test_a_chip_without_a_published_matrix_rate_says_what_it_was_taken_from() -> None:
+    found = predict(profile_of(gemm(1024, 1024, 1024)), core.chip("cuda:h20"))
+    assert any(sentence.startswith("the matrix rate for float16 is unknown") for sentence in found.assumptions)
+
+
+def test_assumptions_are_those_the_kernel_rests_on() -> None:
+    found = predict(profile_of(gemm(1024, 1024, 1024)), core.chip("metax:c500"))
+    assert not any("exponential" in sentence for sentence in found.assumptions)
+    found = predict(profile_of(causal_scores(1024, 64, 64, 64)), core.chip("metax:c500"))
+    assert any("exponential" in sentence for sentence in found.assumptions)
+
+
+def test_what_a_chip_says_of_itself_goes_before_the_generic_figure() -> None:
+    chip = H200.model_copy(update={"cost": {**H200.cost, "launch_s": 1.0}})
+    assert machine(chip).cost["launch_s"] == 1.0
+    assert predict(profile_of(gemm(64, 64, 64, 64, 64, 64)), chip).seconds > 1.0
+
+
+# -- What a block takes ----------------------------------------------------------------------------------------------
+
+
+def test_a_compiler_that_copies_with_warps_of_its_own_leaves_room_for_one_block() -> None:
+    held = residency(launch_of(gemm(4096, 4096, 4096)), machine(H200))
+    assert (held.threads, held.launched, held.blocks) == (256, 384, 1)
+    plain = residency(launch_of(gemm(4096, 4096, 4096, 64, 64, 64, 0, 128)), machine(H200))
+    assert (plain.threads, plain.launched) == (128, 128)
+    assert plain.blocks is not None
+    assert plain.blocks > 1
+
+
+def test_registers_are_those_of_the_fragments_and_some_more_and_what_does_not_fit_is_spilled() -> None:
+    m = machine(H200)
+    small = residency(launch_of(gemm(4096, 4096, 4096, 128, 128, 64, 2, 256)), m)
+    assert small.registers == 128 * 128 // 256 + m.cost["register_overhead"]
+    assert small.spilled == 0
+    # 256 x 256 sums of 4 bytes over 256 threads are more than the 255 registers a thread may have.
+    large = residency(launch_of(gemm(4096, 4096, 4096, 256, 256, 64, 2, 256)), m)
+    assert large.registers >= 256
+    assert large.spilled > 0
+    # Larger tiles read less from shared memory for each operation, were it not for the spills.
+    shared = [predict(profile_of(gemm(4096, 4096, 4096, 256, n, 64, 2, 256)), H200).terms["shared"] for n in (256, 128)]
+    assert shared[0] > shared[1]
+
+
+@pytest.mark.parametrize("target", ["cuda:h200", "ascend:910b3", "metax:c500", "cpu"])
+def test_memory_is_counted_as_the_footprint_counts_it(target: str) -> None:
+    from core.program.capacity import memory_demands
+
+    chip = core.chip(target)
+    program = Program(gemm(4096, 4096, 4096))
+    (own,) = program.footprint().launches
+    expected = {demand.memory.name: demand.needed_bytes for demand in memory_demands(own, chip)}
+    (launch,) = profile(program).launches
+    assert memory_bytes(launch, chip) == expected
+    assert predict(profile(program), chip).memory_bytes == expected
+    assert {memory.name for memory, _ in demands(launch, chip)} == set(expected)
+
+
+# -- Bytes -----------------------------------------------------------------------------------------------------------
+
+
+def test_short_pieces_move_whole_sectors() -> None:
+    m = machine(H200)
+    (a, *_) = launch_of(gemm(4096, 4096, 4096, 64, 64, 8)).accesses  # pieces of 16 bytes, half a sector
+    assert sector_bytes(a, m) == 2 * a.bytes
+    (a, *_) = launch_of(gemm(4096, 4096, 4096, 64, 64, 64)).accesses
+    assert sector_bytes(a, m) == a.bytes
+
+
+def test_blocks_that_run_together_fetch_a_shared_tile_once() -> None:
+    launch = launch_of(gemm(4096, 4096, 4096, 128, 256, 64, panel=0))
+    assert concurrent(launch, 132) == (16.0, 132 / 16)
+    panels = launch_of(gemm(4096, 4096, 4096, 128, 256, 64, panel=4))
+    assert concurrent(panels, 64) == (16.0, 4.0)
+    assert concurrent(panels, 32) == (8.0, 4.0)
+
+
+def test_panels_save_traffic_where_a_wave_does_not_fit_the_cache() -> None:
+    m = machine(H200)
+    rows, panels = (launch_of(gemm(16384, 16384, 16384, 128, 256, 64, panel=p)) for p in (0, 8))
+    assert traffic(panels, (1.0, 256.0), 132, m).memory_bytes < 0.7 * traffic(rows, (1.0, 256.0), 132, m).memory_bytes
+    small = launch_of(gemm(2048, 2048, 2048, 128, 256, 64, panel=0))
+    assert traffic(small, (1.0, 32.0), 132, m).memory_bytes == 3 * 2048 * 2048 * 2
+
+
+def test_a_copy_for_a_cluster_leaves_the_cache_once() -> None:
+    m = machine(H200)
+    launch = launch_of(gemm(4096, 4096, 4096))
+    shared = replace(launch, accesses=tuple(replace(a, receivers=2) for a in launch.accesses))
+    assert traffic(shared, (1.0, 64.0), 132, m).cache_bytes * 2 == traffic(launch, (1.0, 64.0), 132, m).cache_bytes
+    assert traffic(shared, (1.0, 64.0), 132, m).unit_bytes == traffic(launch, (1.0, 64.0), 132, m).unit_bytes
+
+
+# -- Time ------------------------------------------------------------------------------------------------------------
+
+
+def test_one_block_more_than_a_wave_costs_nearly_a_wave() -> None:
+    one, more = seconds(gemm(132 * 128, 256, 4096)), seconds(gemm(133 * 128, 256, 4096))
+    assert 1.5 < more / one < 2.1
+    found = predict(profile_of(gemm(133 * 128, 256, 4096)), H200)
+    assert (found.blocks, found.blocks_per_unit, found.waves) == (133, 1, 2)
+
+
+def test_stages_hide_latency_until_there_are_enough() -> None:
+    times = [seconds(gemm(128, 4096, 8192, 64, 64, 64, stages)) for stages in (1, 2, 3, 4)]
+    assert times == sorted(times, reverse=True)
+    assert times[0] > 1.5 * times[2]
+
+
+def test_a_tile_of_fewer_rows_than_a_group_has_runs_at_the_rate_of_single_waves() -> None:
+    share = machine(H200).cost["wave_matrix_share"]
+    groups = predict(profile_of(gemm(4096, 4096, 4096, 64, 128, 64, 3, 128)), H200).terms["matrix"]
+    waves = predict(profile_of(gemm(4096, 4096, 4096, 32, 128, 64, 3, 128)), H200).terms["matrix"]
+    assert waves == pytest.approx(groups / share)
+
+
+def test_the_diagonal_halves_the_work() -> None:
+    length = 132 * 128  # a block for each unit
+    found = predict(profile_of(causal_scores(length, 128, 128, 128)), H200)
+    rate = machine(H200).matrix_per_s("float16", "float32")[0] * 132
+    assert found.terms["matrix"] == pytest.approx(2 * length * length * 128 / 2 / rate, rel=0.05)
+
+
+def test_a_bandwidth_bound_kernel_takes_the_time_of_its_bytes() -> None:
+    found = predict(profile_of(gemm(64, 16384, 16384, 64, 128, 128, 4, 128)), H200)
+    least = 16384 * 16384 * 2 / 4.8e12
+    assert least < found.seconds < 2 * least
+
+
+def test_a_soft_maximum_is_a_maximum_and_a_little_more() -> None:
+    assert soft_maximum((1.0, 0.0, 0.01)) == pytest.approx(1.0)
+    assert soft_maximum((1.0, 1.0)) == pytest.approx(2 ** (1 / 8))
+    assert soft_maximum(()) == 0.0
+
+
+@pytest.mark.parametrize(
+    "target", ["cuda:h200", "cuda:a100", "cuda:h20", "metax:c500", "metax:c600", "ascend:910b3", "ascend:950pr", "cpu"]
+)
+def test_every_chip_gets_a_prediction(target: str) -> None:
+    chip = core.chip(target)
+    for build in (gemm(1024, 1024, 1024), causal_scores(1024, 64, 64, 64)):
+        found = predict(profile_of(build), chip)
+        assert 1e-7 < found.seconds < 10
+        assert found.bound in found.terms
+        assert all(value >= 0 for value in found.terms.values())
+        assert found.seconds >= max(found.terms[name] for name in ("matrix", "vector", "shared", "memory", "launch"))
+
+
+def test_a_faster_chip_is_predicted_faster() -> None:
+    large = gemm(8192, 8192, 8192)
+    assert seconds(large, core.chip("cuda:h200")) < seconds(large, core.chip("cuda:a100"))
+    assert seconds(large, core.chip("ascend:910b1")) < seconds(large, core.chip("ascend:910b4"))
+    half = core.chip("cuda:h200+sm=66")
+    assert 1.7 < seconds(large, half) / seconds(large) < 2.3
+
+
+def test_a_prediction_takes_well_under_a_millisecond() -> None:
+    found = profile_of(gemm(4096, 4096, 4096))
+    predict(found, H200)
+    times = []
+    for _ in range(50):
+        started = time.perf_counter()
+        predict(found, H200)
+        times.append(time.perf_counter() - started)
+    assert min(times) < 1e-3

@@ -60,7 +60,10 @@ def first_that_compiles(problem: TileProblem, options: CompileOptions, attempt: 
     # A configuration that a rule's author asked for by name and that could not be had is part of the answer.
     rejected += [Rejection(verdict.tiles, verdict.reason) for verdict in ranking.passed_over]
     failures: list[tuple[Verdict, TileHALError]] = []
-    for place, verdict in enumerate(ranking.candidates, 1):
+    untried = dict(enumerate(ranking.candidates, 1))
+    while untried and len(failures) < _MOST_CANDIDATES and not _not_the_tiles([error for _, error in failures]):
+        place = _next(untried, failures)
+        verdict = untried.pop(place)
         try:
             return attempt(Chosen(verdict.tiles, verdict.chosen_by, _choice(ranking, verdict, place), tuple(rejected)))
         except _TILE_FAULTS as error:
@@ -68,12 +71,39 @@ def first_that_compiles(problem: TileProblem, options: CompileOptions, attempt: 
                 raise
             rejected.append(Rejection(verdict.tiles, error.message.splitlines()[0]))
             failures.append((verdict, error))
-            if len(failures) >= _MOST_CANDIDATES or _not_the_tiles([error for _, error in failures]):
-                break
     failures = failures or _nearest_misfit(problem, ranking)
     if all_given and failures:
         raise failures[0][1]
     raise _no_tile(problem, ranking, failures, rejected)
+
+
+def _next(untried: Mapping[int, Verdict], failures: Sequence[tuple[Verdict, TileHALError]]) -> int:
+    """The place of the candidate to try next: the best, or the best that is unlike those that failed for one reason.
+
+    Neighbours in the ranking are alike. Where two or more failed with one message, which is not want of room, what they
+    have in common may be the cause, and the next one has something else there.
+    """
+    first = next(iter(untried))
+    if not failures or isinstance(failures[-1][1], ResourceExceeded):
+        return first
+    said = _said(failures[-1][1])
+    alike = [verdict.tiles for verdict, error in failures if _said(error) == said]
+    if len(alike) < 2:
+        return first
+    common = {name: value for name, value in alike[0].items() if all(tiles[name] == value for tiles in alike)}
+    return next(
+        (
+            place
+            for place, verdict in untried.items()
+            if any(verdict.tiles[name] != value for name, value in common.items())
+        ),
+        first,
+    )
+
+
+def _said(error: TileHALError) -> str:
+    """An error's message without its numbers, which differ from tile to tile."""
+    return re.sub(r"\d+", "#", error.message)
 
 
 def _measured(problem: TileProblem, options: CompileOptions) -> Chosen | None:
@@ -120,10 +150,9 @@ def _choice(ranking: Ranking, verdict: Verdict, place: int) -> TileChoice:
 
 def _not_the_tiles(failures: Sequence[TileHALError]) -> bool:
     """Whether several tiles failed for one reason, which is not want of room: then the kernel is at fault."""
-    said = {re.sub(r"\d+", "#", error.message) for error in failures}
     return (
         len(failures) >= _FAULTS_BEFORE_BLAME
-        and len(said) == 1
+        and len({_said(error) for error in failures}) == 1
         and not any(isinstance(error, ResourceExceeded) for error in failures)
     )
 

@@ -171,6 +171,19 @@ def test_a_bandwidth_bound_kernel_takes_the_time_of_its_bytes() -> None:
     assert least < found.seconds < 2 * least
 
 
+def test_cores_without_a_path_between_them_meet_in_global_memory() -> None:
+    # 910B: cube and vector cores; 950: the same with a path from l0c to ub.
+    assert machine(core.chip("ascend:910b3")).exchanges_in_memory
+    assert not machine(core.chip("ascend:950pr")).exchanges_in_memory
+    assert not machine(H200).exchanges_in_memory
+    mixed = causal_scores(4096, 128, 128, 128)
+    chip = core.chip("ascend:910b3")
+    joined = chip.model_copy(update={"paths": (*chip.paths, *core.chip("ascend:950pr").paths[-2:])})
+    assert not machine(joined).exchanges_in_memory
+    assert seconds(mixed, joined) < 0.9 * seconds(mixed, chip)
+    assert seconds(gemm(1024, 1024, 1024), joined) == seconds(gemm(1024, 1024, 1024), chip)
+
+
 def test_a_soft_maximum_is_a_maximum_and_a_little_more() -> None:
     assert soft_maximum((1.0, 0.0, 0.01)) == pytest.approx(1.0)
     assert soft_maximum((1.0, 1.0)) == pytest.approx(2 ** (1 / 8))

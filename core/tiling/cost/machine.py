@@ -93,6 +93,17 @@ class Machine:
         """Whether the vendor's compiler double-buffers by itself, whatever the stages say."""
         return bool(self.chip.codegen.get("plans_memory"))
 
+    @property
+    def split_units(self) -> bool:
+        """Whether matrix and vector work run on cores of their own, which can overlap within a block."""
+        return "split_cores" in self.chip.features
+
+    @property
+    def exchanges_in_memory(self) -> bool:
+        """Whether those cores hand each other their results through global memory, for want of another path."""
+        ways = {(path.source, path.destination) for path in self.chip.paths}
+        return self.split_units and ("l0c", "ub") not in ways
+
     def feed_bytes_per_s(self, held: int) -> float:
         """Bytes per second that a block's tiles, `held` bytes in all, reach its unit's pipes at.
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from math import ceil
 
+from core.program.expressions import dtype_bits
 from core.tiling.cost.machine import Machine
 from core.tiling.cost.matrix import product_cost
 from core.tiling.cost.memory import Traffic, sector_bytes
@@ -94,6 +95,8 @@ def bodies(launch: LaunchProfile, residency: Residency, m: Machine) -> Bodies:
     for touched in launch.shared:
         each[touched.loop].shared += touched.bytes / feed
         each[touched.loop].latency += m.cost["barrier_s"]
+    if m.exchanges_in_memory:
+        _exchange(launch, each)
     for access in launch.accesses:
         body, moved = each[access.loop], sector_bytes(access, m)
         if access.mode == "read":
@@ -105,6 +108,19 @@ def bodies(launch: LaunchProfile, residency: Residency, m: Machine) -> Bodies:
         if access.onchip == "shared":
             body.shared += access.bytes / feed
     return found
+
+
+def _exchange(launch: LaunchProfile, each: list[Body]) -> None:
+    """Results of products that vector work in the same loop reads, and operands that it makes, go by global memory."""
+    vector = {entry.loop for entry in launch.vector} | {entry.loop for entry in launch.reductions}
+    for product in launch.products:
+        if product.loop not in vector:
+            continue
+        handed = product.m * product.n * dtype_bits(product.accumulator_dtype) / 8
+        if product.a_scope == "fragment":
+            handed += product.m * product.k * dtype_bits(product.a_dtype) / 8
+        each[product.loop].loaded += handed
+        each[product.loop].stored += handed
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +145,7 @@ def steps(launch: LaunchProfile, each: list[Body], residency: Residency, port: f
     resident_waves = max(1, residency.threads // m.lanes) if m.simt else m.sub_units
     waves_each = resident_waves / m.sub_units
     issue = waves_each / (waves_each + 1.0) if m.simt else 1.0
-    contexts = max(1.0, resident_waves / _GROUP_WAVES)
+    contexts = 2.0 if m.split_units else max(1.0, resident_waves / _GROUP_WAVES)
     found = []
     for loop, body in zip(launch.loops, each, strict=True):
         feed, work = max(body.matrix, body.shared), (body.vector + body.special) / issue

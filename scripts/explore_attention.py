@@ -6,9 +6,10 @@
     python scripts/explore_attention.py --no-device                      # compiles only: registers, spills
 
 Kernels are compiled in parallel first, then checked and timed one after the other in a child process, which is replaced
-when a kernel hangs or faults. A kernel is checked on fresh random data, its output filled with NaN before, against
-float32 attention of two heads and against cuDNN in whole. The best of each shape are timed again with the torch
-backends in turn, with warm caches; the ratios in the table are of that round.
+when a kernel hangs or faults. A kernel is checked on fresh random data, its output filled with NaN before: against
+float32 attention of two heads and against cuDNN in whole; decoding, against two sequences, the others being numbers.
+The best of each shape are timed again with the torch backends in turn, with warm caches; the ratios in the table are of
+that round.
 """
 
 from __future__ import annotations
@@ -41,7 +42,20 @@ SHAPES: dict[str, dict[str, Any]] = {
     "long": {"batch": 1, "heads": 32, "kv_heads": 32, "M": 8192, "N": 8192, "dim": 128, "causal": True},
     "narrow": {"batch": 4, "heads": 32, "kv_heads": 32, "M": 2048, "N": 2048, "dim": 64, "causal": False},
     "short": {"batch": 16, "heads": 16, "kv_heads": 16, "M": 512, "N": 512, "dim": 64, "causal": False},
+    "mla-16": {"batch": 64, "M": 16, "N": 8192},
+    "mla-64": {"batch": 128, "M": 64, "N": 4096},
+    "mla-128": {"batch": 128, "M": 128, "N": 4096},
+    "mla-one": {"batch": 1, "M": 64, "N": 65536},
 }
+
+
+def mla_configurations(shape: dict[str, Any], units: int) -> Iterator[dict[str, Any]]:
+    """Tiles of heads and keys, and shares of the keys that make about one, two and four blocks a unit."""
+    blocks = shape["batch"] * -(-shape["M"] // 64)
+    splits = sorted({max(1, round(units * waves / blocks)) for waves in (1, 2, 4)})
+    for n, stages in ((64, 2), (32, 3), (32, 4), (48, 2)):
+        for count in splits:
+            yield {"block_M": 64, "block_N": n, "num_stages": stages, "threads": 256, "splits": count}
 
 
 def configurations(dim: int, units: int) -> Iterator[dict[str, Any]]:
@@ -84,14 +98,18 @@ def configuration(m: int, n: int, stages: int, threads: int, variant: str, worke
 
 def label(tiles: dict[str, Any]) -> str:
     """A configuration in a few letters."""
-    return "{variant} {block_M}x{block_N} stages {num_stages} threads {threads} workers {workers}".format(**tiles)
+    form = "{block_M}x{block_N} stages {num_stages} threads {threads} "
+    form += "splits {splits}" if "splits" in tiles else "{variant} workers {workers}"
+    return form.format(**tiles)
 
 
 def compiled(shape: dict[str, Any], tiles: dict[str, Any], target: str, build: bool) -> Any:
     """The kernel of a shape and a configuration; from the cache when another process has built it."""
     from core.ops.attention import attention
+    from core.ops.mla import mla_decode
 
-    return attention.compile(**shape, **tiles, target=target, fast_math=True, build=build)
+    factory = attention if "heads" in shape else mla_decode
+    return factory.compile(**shape, **tiles, target=target, fast_math=True, build=build)
 
 
 def compile_row(name: str, tiles: dict[str, Any], target: str) -> dict[str, Any]:
@@ -115,6 +133,56 @@ def compile_row(name: str, tiles: dict[str, Any], target: str) -> dict[str, Any]
 # ------------------------------------------------------------------------------------------------------ on the device
 
 
+class PreparedDecode:
+    """Inputs and references of one shape of latent-attention decoding; torch has nothing to set beside it."""
+
+    def __init__(self, shape: dict[str, Any]) -> None:
+        import torch
+
+        make = {"device": "cuda", "dtype": torch.float16}
+        self.batch, self.heads, self.keys = shape["batch"], shape["M"], shape["N"]
+        self.inputs = (
+            torch.randn(self.batch, self.heads, 512, **make),
+            torch.randn(self.batch, self.heads, 64, **make),
+            torch.randn(self.batch, self.keys, 512, **make),
+            torch.randn(self.batch, self.keys, 64, **make),
+            torch.full((self.batch,), self.keys, device="cuda", dtype=torch.int32),
+        )
+        self.outputs: dict[int, tuple[Any, ...]] = {}
+        self.exact = {b: self._exact(b) for b in {0, self.batch - 1}}
+        self.reference = max(value.abs().max().item() for value in self.exact.values()) * 2.0**-9
+
+    def _exact(self, b: int) -> Any:
+        q, q_rope, kv, k_rope = (tensor[b].float() for tensor in self.inputs[:4])
+        return ((q @ kv.T + q_rope @ k_rope.T) * 576**-0.5).softmax(-1) @ kv
+
+    def call(self, kernel: Any, tiles: dict[str, Any]) -> Any:
+        """A function that runs the kernel on outputs of its own."""
+        import torch
+
+        splits = tiles["splits"]
+        if splits not in self.outputs:
+            kept = (splits, self.batch, self.heads) if splits > 1 else (1, 1, 1)
+            self.outputs[splits] = (
+                torch.empty(self.batch, self.heads, 512, device="cuda", dtype=torch.float16),
+                torch.empty(*kept, 512, device="cuda"),
+                torch.empty(kept, device="cuda"),
+            )
+        outputs = self.outputs[splits]
+        outputs[0].fill_(float("nan"))
+        self.output = outputs[0]
+        return lambda: kernel(*self.inputs, *outputs)
+
+    def torch_call(self, backend: str) -> Any:
+        """Raises: torch has no backend for it."""
+        raise RuntimeError(f"torch has no {backend} decoding of latent attention")
+
+    def errors(self, output: Any) -> dict[str, float]:
+        """Largest error of two sequences, and whether anything is not a number."""
+        exact = max((output[b].float() - value).abs().max().item() for b, value in self.exact.items())
+        return {"error": exact, "difference": 0.0 if output.isfinite().all().item() else 1.0}
+
+
 class Prepared:
     """Inputs and references of one shape on the device."""
 
@@ -130,6 +198,12 @@ class Prepared:
         self.output = torch.empty_like(self.q)
         self.exact = {head: self._exact(head) for head in {(0, 0), (batch - 1, heads - 1)}}
         self.whole = self.torch_call("cudnn")()
+        self.reference = self.errors(self.whole)["error"]
+
+    def call(self, kernel: Any, tiles: dict[str, Any]) -> Any:
+        """A function that runs the kernel; the output is NaN before."""
+        self.output.fill_(float("nan"))
+        return lambda: kernel(self.q, self.k, self.v, self.output)
 
     def _exact(self, head: tuple[int, int]) -> Any:
         import torch
@@ -178,59 +252,65 @@ class Prepared:
         return {"error": exact, "difference": (output.float() - self.whole.float()).abs().max().item()}
 
 
-def child(name: str, tiles: list[dict[str, Any]], target: str, finalists: bool) -> int:
-    """Checks and times configurations of one shape; a JSON line before each and one after."""
+def child(name: str, tiles: list[dict[str, Any]], known: list[dict[str, Any]], target: str) -> int:
+    """Checks and times configurations of one shape; a JSON line before each and one after. Then the final round.
+
+    `known` are rows that an earlier child has timed.
+    """
     import torch
 
-    from core.tuning.measure import measure, measure_together
+    from core.tuning.measure import measure
 
     def say(row: dict[str, Any]) -> None:
         print(json.dumps(row), flush=True)
 
     say({"event": "preparing"})
-    prepared = Prepared(SHAPES[name])
-    if finalists:
-        calls = {}
-        for backend in ("cudnn", "flash"):
-            try:
-                calls[backend] = prepared.torch_call(backend)
-            except RuntimeError as error:
-                say({"event": "note", "backend": backend, "reason": str(error)[:200]})
-        for configured in tiles:
-            kernel = compiled(SHAPES[name], configured, target, build=True)
-            calls[label(configured)] = lambda kernel=kernel: kernel(prepared.q, prepared.k, prepared.v, prepared.output)
-        together = measure_together(calls, "cuda", repeat_ms=250)
-        say({"event": "final", "times": {key: value.to_json() for key, value in together.measurements.items()}})
-        return 0
-    reference = prepared.errors(prepared.whole)["error"]
+    prepared = (Prepared if "heads" in SHAPES[name] else PreparedDecode)(SHAPES[name])
     for place, configured in enumerate(tiles):
         say({"event": "start", "place": place})
         row: dict[str, Any] = {}
         try:
-            kernel = compiled(SHAPES[name], configured, target, build=True)
-            prepared.output.fill_(float("nan"))
-            kernel(prepared.q, prepared.k, prepared.v, prepared.output)
+            call = prepared.call(compiled(SHAPES[name], configured, target, build=True), configured)
+            call()
             torch.cuda.synchronize()
-            row = prepared.errors(prepared.output) | {"cudnn_error": reference}
-            right = row["error"] <= 2 * reference + 1e-3 and row["difference"] <= 3 * reference + 2e-3
-            timed = measure(
-                lambda kernel=kernel: kernel(prepared.q, prepared.k, prepared.v, prepared.output),
-                "cuda",
-                repeat_ms=60,
-            )
+            row = prepared.errors(prepared.output) | {"reference_error": prepared.reference}
+            right = row["error"] <= 2 * prepared.reference + 1e-3 and row["difference"] <= 3 * prepared.reference + 2e-3
+            timed = measure(call, "cuda", repeat_ms=60)
             row |= {"status": "ok" if right else "wrong", "ms": timed.median_s * 1e3, "spread": timed.spread}
+            known.append({"tiles": configured, **row})
         except Exception as error:
             row |= {"status": "launch", "reason": f"{type(error).__name__}: {str(error)[:300]}"}
         say({"event": "done", "place": place, "row": row})
         if row["status"] == "launch" and "CUDA" in row["reason"]:
             return 1  # the context is lost
+    say(final_round(name, prepared, known, target))
     return 0
 
 
-def run_child(name: str, tiles: list[dict[str, Any]], options: argparse.Namespace, finalists: bool) -> list[Any]:
+def final_round(name: str, prepared: Any, known: list[dict[str, Any]], target: str) -> dict[str, Any]:
+    """The best configurations in turn with torch's backends."""
+    from core.tuning.measure import measure_together
+
+    calls, notes = {}, {}
+    for backend in ("cudnn", "flash"):
+        try:
+            calls[backend] = prepared.torch_call(backend)
+        except RuntimeError as error:
+            notes[backend] = str(error)[:200]
+    for row in sorted((row for row in known if row["status"] == "ok"), key=lambda row: row["ms"])[:FINALISTS]:
+        kernel = compiled(SHAPES[name], row["tiles"], target, build=True)
+        calls[label(row["tiles"])] = prepared.call(kernel, row["tiles"])
+    if not calls:
+        return {"event": "final", "times": {}, "notes": notes}
+    together = measure_together(calls, "cuda", repeat_ms=250)
+    times = {key: value.to_json() for key, value in together.measurements.items()}
+    return {"event": "final", "times": times, "notes": notes}
+
+
+def run_child(name: str, tiles: list[Any], known: list[Any], options: argparse.Namespace) -> list[Any]:
     """The child's events up to its end or to a silence longer than `PATIENCE_S`, after which it is killed."""
-    command = [sys.executable, __file__, "--child", name, "--tiles", json.dumps(tiles), "--target", options.target]
-    command += ["--finalists"] if finalists else []
+    command = [sys.executable, __file__, "--child", name, "--target", options.target]
+    command += ["--tiles", json.dumps(tiles), "--known", json.dumps(known)]
     events: list[Any] = []
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, bufsize=0)
@@ -245,27 +325,28 @@ def run_child(name: str, tiles: list[dict[str, Any]], options: argparse.Namespac
             events += [json.loads(line) for line in lines if line.startswith(b"{")]
         process.kill()
         process.wait()
-        if not any(event["event"] in ("done", "final") for event in events):
+        if not any(event["event"] == "final" for event in events):
             errors.seek(0)
-            print(
-                f"  {name}: the child said nothing: {errors.read()[-1500:].decode(errors='replace')}", file=sys.stderr
-            )
+            print(f"  {name}: a child died: {errors.read()[-1500:].decode(errors='replace')}", file=sys.stderr)
     return events
 
 
-def time_shape(name: str, rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
-    """Fills in the rows of one shape, with as many children as it takes."""
+def time_shape(name: str, rows: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    """Fills in the rows of one shape, with as many children as it takes; returns the final round."""
     waiting = [row for row in rows if row["status"] == "built"]
-    while waiting:
-        events = run_child(name, [row["tiles"] for row in waiting], options, finalists=False)
+    while True:
+        known = [{key: row[key] for key in ("tiles", "status", "ms")} for row in rows if row["status"] == "ok"]
+        events = run_child(name, [row["tiles"] for row in waiting], known, options)
         started = max((event["place"] for event in events if event["event"] == "start"), default=-1)
         for event in events:
             if event["event"] == "done":
                 waiting[event["place"]] |= event["row"]
-        if started < 0:
+            elif event["event"] == "final":
+                return dict(event)
+        if started < 0:  # it died in preparation, or in the final round
             for row in waiting:
                 row |= {"status": "launch", "reason": "the child did not start"}
-            return
+            return {}
         if waiting[started]["status"] == "built":
             waiting[started] |= {"status": "hang", "reason": "no answer, or the process died"}
         waiting = waiting[started + 1 :]
@@ -287,6 +368,10 @@ def report(name: str, rows: list[dict[str, Any]], final: dict[str, Any]) -> None
             ratio = final["times"].get("cudnn", value)["median_s"] / value["median_s"]
             milliseconds = value["median_s"] * 1e3
             print(f"  final {milliseconds:8.4f} ms  {ratio:6.3f} x cuDNN  spread {value['spread']:.3f}  {key}")
+    if "heads" not in SHAPES[name] and best:
+        batch, heads, keys = (SHAPES[name][key] for key in ("batch", "M", "N"))
+        rate, work = batch * keys * 576 * 2 / best * 1e3, 2 * batch * heads * keys * (576 + 512) / best * 1e3
+        print(f"  best: {rate / 1e12:.2f} TB/s of cache, {work / 1e12:.0f} TFLOP/s")
 
 
 def main() -> int:
@@ -301,16 +386,20 @@ def main() -> int:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--tiles", type=json.loads, help=argparse.SUPPRESS)
-    parser.add_argument("--finalists", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--known", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        return child(options.child, options.tiles, options.target, options.finalists)
+        return child(options.child, options.tiles, options.known, options.target)
 
     started = time.monotonic()
     wanted = [
         (name, tiles)
         for name in options.shapes
-        for tiles in configurations(SHAPES[name]["dim"], options.units)
+        for tiles in (
+            configurations(SHAPES[name]["dim"], options.units)
+            if "heads" in SHAPES[name]
+            else mla_configurations(SHAPES[name], options.units)
+        )
         if options.match in label(tiles)
     ]
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in options.shapes}
@@ -322,10 +411,7 @@ def main() -> int:
     finals: dict[str, Any] = {}
     for name in options.shapes:
         if not options.no_device:
-            time_shape(name, rows[name], options)
-            best = sorted((row for row in rows[name] if row["status"] == "ok"), key=lambda row: row["ms"])[:FINALISTS]
-            events = run_child(name, [row["tiles"] for row in best], options, finalists=True)
-            finals[name] = next((event for event in events if event["event"] == "final"), {})
+            finals[name] = time_shape(name, rows[name], options)
         report(name, rows[name], finals.get(name, {}))
     print(f"\n{time.monotonic() - started:.0f} s in all")
     if options.json:

@@ -42,7 +42,7 @@ class Artifact:
             raise ArtifactError(f"{self.directory} has no {role} file", hint="export the kernel again")
         path = self.directory / entry["name"]
         try:
-            content = path.read_bytes()
+            content: bytes = path.read_bytes()
         except OSError as error:
             raise ArtifactError(f"{path} cannot be read: {error}", hint="copy the whole folder") from error
         if len(content) != entry["bytes"] or hashlib.sha256(content).hexdigest() != entry["sha256"]:

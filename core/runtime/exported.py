@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from core.errors import ArtifactError, DeviceUnavailable, LaunchError, TileHALError
 from core.runtime.artifact import Artifact, open_artifact
+from core.runtime.dynamo import hide_from_dynamo
 from core.runtime.machine import instruction_sets
 from core.runtime.plan import DriverPlan, UnusablePlan, names_of
 from core.runtime.signature import Signature, TensorArgument
@@ -99,6 +100,7 @@ class ExportedKernel:
             if self._launcher is None:
                 self._binder = Binder(self._signature, self._artifact.metadata["device_type"])
                 self._launcher = self._runs.launcher()
+                hide_from_dynamo(ExportedKernel.__call__)
         arguments, symbols, outputs = self._binder(args, kwargs)
         self._launcher(*arguments, symbols=symbols, stream=stream)
         self._call = getattr(self._launcher, "call", None)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from core.errors import BuildFailed, DeviceUnavailable, LaunchError, TileHALError, ToolchainNotFound
 from core.runtime.arguments import Binder
 from core.runtime.compiled import MISS
+from core.runtime.dynamo import hide_from_dynamo
 from core.runtime.report import KernelConfig, KernelResources, Provenance
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class Kernel:
         self._call: Callable[..., Any] | None = None
         self._has_run = False
         self._lock = threading.RLock()
+        hide_from_dynamo(Kernel.__call__)
 
     # ------------------------------------------------------------------------------------------------ what it is
 
@@ -99,11 +101,6 @@ class Kernel:
     @property
     def lowered(self) -> LoweredKernel:
         """The kernel as native source, with everything its build and launch need to know."""
-        return self._lowered
-
-    @property
-    def lowered(self) -> LoweredKernel:
-        """The kernel as native source with its launch, as the backend lowered it."""
         return self._lowered
 
     @property
@@ -219,9 +216,6 @@ class Kernel:
             if outputs is not MISS:
                 return outputs
         return self._checked_call(args, kwargs, stream)
-
-    #: `torch.compile` does not look inside: it calls the kernel as it is, or what `as_torch_op` has registered.
-    __call__._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def _checked_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], stream: int | None) -> Any:
         """A call by way of the binder, which says what is wrong with it."""

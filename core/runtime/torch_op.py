@@ -56,8 +56,8 @@ def register(
         known = _registered.get(name)
         if known is None:
             _check(signature, outputs)
-            library = torch.library.Library(namespace, "FRAGMENT")  # kept below
-            library.define(schema(signature, short, outputs), tags=_tags())
+            library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
+            library.define(schema(signature, short, outputs), tags=_tags())  # type: ignore[no-untyped-call]
             torch.library.register_fake(name, _fake(signature, outputs), lib=library)
             known = _registered[name] = _Registered(library, signature, outputs)
             if backward is not None:
@@ -180,7 +180,7 @@ def _fake(signature: Signature, outputs: Outputs) -> Callable[..., Any]:
         for index, value in given.items():
             for axis, extent in enumerate(shapes.get(index, ())):
                 expected = extent(names)
-                torch._check(
+                torch._check(  # type: ignore[no-untyped-call]
                     value.shape[axis] == expected,
                     lambda i=index, x=axis, e=expected: (
                         f"{signature.name}: argument {i} ({arguments[i].name}): axis {x} must be {e}"

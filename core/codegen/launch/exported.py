@@ -126,8 +126,8 @@ def cuda_interface(
     interface = _Interface(signature, title)
     name = interface.name
     header = interface.header(
-        "Queues the kernel on a device (its index) and a stream (a CUstream or cudaStream_t); asynchronous. Pointers are\n"
-        "// to memory of that device."
+        "Queues the kernel on a device (its index) and a stream (a CUstream or cudaStream_t); asynchronous. Pointers\n"
+        "// are to memory of that device."
     )
     source = (
         f"// {title}\n// Compile it with any C compiler; link with -ldl and -lpthread where they are separate.\n"
@@ -135,7 +135,8 @@ def cuda_interface(
         f"{launch_source(signature, plan, limits, arch)}\n"
         '#include "exported.h"\n\n'
         "#define TILEHAL_DEVICES 32\n\n"
-        f"struct {name}_kernel {{ char *image; pthread_mutex_t loading; tilehal_device devices[TILEHAL_DEVICES]; }};\n\n"
+        f"struct {name}_kernel {{\n    char *image;\n    pthread_mutex_t loading;\n"
+        "    tilehal_device devices[TILEHAL_DEVICES];\n};\n\n"
         f"const char *{name}_error(void) {{ return tilehal_error; }}\n\n"
         f"int {name}_load({name}_kernel **kernel, const char *directory) {{\n"
         "    *kernel = NULL;\n"
@@ -197,8 +198,8 @@ def cpu_interface(
         f"void {name}_set_threads({name}_kernel *kernel, int threads);\n\n"
     )
     header = interface.header(
-        "Runs the kernel; returns when it has ended. Device and stream are not looked at, so that a program is the same\n"
-        "// for every chip.",
+        "Runs the kernel; returns when it has ended. Device and stream are not looked at, so that a program is the\n"
+        "// same for every chip.",
         threads,
     )
     source = (

@@ -1,0 +1,253 @@
+"""The compiled argument check accepts what the binder accepts, leaves the rest to it, and calls with what was given."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch._subclasses import FakeTensorMode
+
+from core.codegen.host import build_launch
+from core.codegen.launch import binding_source, call_source, with_headers
+from core.errors import TileHALError
+from core.runtime.arguments import Binder
+from core.runtime.compiled import MISS, load
+from core.runtime.signature import ScalarArgument, Signature, TensorArgument
+from tests.runtime.standin import c_compiler
+
+ADD = Signature(
+    "add",
+    (
+        TensorArgument("A", "float32", (4, 8)),
+        TensorArgument("B", "float32", (4, 8)),
+        TensorArgument("C", "float32", (4, 8), is_output=True, writes=True),
+    ),
+    outputs=(2,),
+)
+DYNAMIC = Signature(
+    "dynamic",
+    (
+        TensorArgument("A", "float16", ("M", "K")),
+        ScalarArgument("scale", "float32"),
+        TensorArgument("B", "bfloat16", ("K", "2*N"), strides=("S", 1)),
+        ScalarArgument("n", "int32"),
+        TensorArgument("C", "int64", ("M", "(N + 7)//8"), is_output=True, writes=True),
+        TensorArgument("D", "bool", (1, 3), is_output=True, writes=True),
+    ),
+    symbols=("M", "K", "N", "S"),
+    outputs=(5, 4),
+)
+FLAGS = Signature(
+    "flags",
+    (ScalarArgument("on", "bool"), ScalarArgument("byte", "uint8"), TensorArgument("A", "float8_e4m3", ("M",))),
+    ("M",),
+)
+
+
+class Call:
+    """A compiled call whose kernel notes its arguments, and the binder of the same signature."""
+
+    def __init__(self, signature: Signature, types: list[str], folder: Path) -> None:
+        c_compiler()
+        source = call_source(signature, types) + binding_source(signature, "cpu", refuses_empty=False)
+        files = build_launch(folder, with_headers(source), f"compile {signature.name}")
+        kinds = {"handle": ctypes.c_void_p, "float32": ctypes.c_float, "int32": ctypes.c_int32, "int64": ctypes.c_int64}
+        c_types = [kinds.get(kind, ctypes.c_uint8) for kind in types]
+        self.seen: list[tuple[Any, ...]] = []
+        self.message: bytes | None = None
+        self._function = ctypes.CFUNCTYPE(ctypes.c_void_p, *c_types)(self._note)
+        address = ctypes.cast(self._function, ctypes.c_void_p).value
+        assert address is not None
+        self.compiled = load(folder / files["launch"], signature, "cpu", address)
+        self.binder = Binder(signature, "cpu")
+        self._kept = ctypes.create_string_buffer(b"an assertion of the kernel's own")
+
+    def _note(self, *values: Any) -> int:
+        self.seen.append(values)
+        return ctypes.addressof(self._kept) if self.message else 0
+
+    def __call__(self, *args: Any) -> Any:
+        return self.compiled.call(*args)
+
+
+@pytest.fixture(scope="module")
+def add(tmp_path_factory: pytest.TempPathFactory) -> Call:
+    return Call(ADD, ["handle"] * 3, tmp_path_factory.mktemp("add"))
+
+
+@pytest.fixture(scope="module")
+def dynamic(tmp_path_factory: pytest.TempPathFactory) -> Call:
+    types = ["handle", "float32", "handle", "int32", "handle", "handle", "int32", "int64", "int32", "int64"]
+    return Call(DYNAMIC, types, tmp_path_factory.mktemp("dynamic"))
+
+
+@pytest.fixture(scope="module")
+def flags(tmp_path_factory: pytest.TempPathFactory) -> Call:
+    return Call(FLAGS, ["bool", "uint8", "handle", "int32"], tmp_path_factory.mktemp("flags"))
+
+
+def test_given_outputs_are_used_and_returned(add: Call) -> None:
+    a, b, c = torch.ones(4, 8), torch.ones(4, 8), torch.empty(4, 8)
+    assert add(a, b, c) is c
+    assert add.seen[-1] == (a.data_ptr(), b.data_ptr(), c.data_ptr())
+
+
+def test_outputs_left_out_are_allocated(add: Call, dynamic: Call) -> None:
+    a, b = torch.ones(4, 8), torch.ones(4, 8)
+    c = add(a, b)
+    assert (c.shape, c.dtype, c.is_contiguous(), c.requires_grad) == ((4, 8), torch.float32, True, False)
+    assert add.seen[-1] == (a.data_ptr(), b.data_ptr(), c.data_ptr())
+    assert add(a, b).data_ptr() != c.data_ptr()
+
+
+def test_symbols_scalars_and_several_outputs(dynamic: Call) -> None:
+    a = torch.ones(3, 5).half()
+    b = torch.ones(5, 40, dtype=torch.bfloat16)[:, :18]
+    d, c = dynamic(a, 2, b, -7)
+    assert (d.shape, d.dtype) == ((1, 3), torch.bool)
+    assert (c.shape, c.dtype) == ((3, 2), torch.int64)
+    assert dynamic.seen[-1] == (a.data_ptr(), 2.0, b.data_ptr(), -7, c.data_ptr(), d.data_ptr(), 3, 5, 9, 40)
+    again = dynamic(a, 0.5, b, 1, c, d)
+    assert again[0] is d
+    assert again[1] is c
+
+
+def test_types_without_an_alphabet_of_their_own_are_told_apart(flags: Call) -> None:
+    x = torch.zeros(6).to(torch.float8_e4m3fn)
+    assert flags(True, 255, x) is None
+    assert flags.seen[-1] == (1, 255, x.data_ptr(), 6)
+    for wrong in (x.view(torch.uint8), x.float().to(torch.float8_e5m2)):
+        assert flags(True, 255, wrong) is MISS
+
+
+def fake() -> torch.Tensor:
+    with FakeTensorMode():
+        return torch.empty(4, 8)
+
+
+class Sub(torch.Tensor):
+    pass
+
+
+#: What may be passed for a (4, 8) float32 tensor, right or wrong.
+OFFERED: dict[str, Callable[[], Any]] = {
+    "right": lambda: torch.ones(4, 8),
+    "a part of another": lambda: torch.ones(9, 8)[3:7],
+    "a parameter": lambda: torch.nn.Parameter(torch.ones(4, 8)),
+    "with gradient": lambda: torch.ones(4, 8, requires_grad=True),
+    "transposed": lambda: torch.ones(8, 4).t(),
+    "every second column": lambda: torch.ones(4, 16)[:, ::2],
+    "expanded": lambda: torch.ones(1, 8).expand(4, 8),
+    "another dtype": lambda: torch.ones(4, 8).half(),
+    "another int": lambda: torch.ones(4, 8, dtype=torch.int32),
+    "another extent": lambda: torch.ones(4, 9),
+    "another rank": lambda: torch.ones(32),
+    "empty": lambda: torch.ones(0, 8),
+    "on meta": lambda: torch.ones(4, 8, device="meta"),
+    "a number": lambda: 3,
+    "none": lambda: None,
+    "a list": lambda: [[1.0] * 8] * 4,
+    "a subclass": lambda: torch.ones(4, 8).as_subclass(Sub),
+    "fake": fake,
+    "sparse": lambda: torch.ones(4, 8).to_sparse(),
+}
+
+
+@pytest.mark.parametrize("offered", OFFERED)
+@pytest.mark.parametrize("position", [0, 1, 2])
+def test_what_is_called_is_what_the_binder_accepts(add: Call, position: int, offered: str) -> None:
+    args = [torch.ones(4, 8) for _ in range(3)]
+    args[position] = OFFERED[offered]()
+    try:
+        add.binder(tuple(args), {})
+        accepted = True
+    except TileHALError:
+        accepted = False
+    called = add(*args) is not MISS
+    assert not (called and not accepted)
+    # The one thing the binder takes that the compiled check leaves to it.
+    assert called == (accepted and offered != "a subclass")
+
+
+@settings(max_examples=150)
+@given(
+    shape=st.lists(st.integers(0, 3), min_size=2, max_size=2),
+    strides=st.lists(st.integers(0, 4), min_size=2, max_size=2),
+    scale=st.sampled_from([1, 2.5, True, "x", None, 10**400]),
+    n=st.sampled_from([0, -(2**31), 2**31 - 1, 2**31, 2**70, 1.0, True, "x"]),
+)
+def test_layouts_and_numbers_are_judged_as_by_the_binder(
+    dynamic: Call, shape: list[int], strides: list[int], scale: Any, n: Any
+) -> None:
+    a = torch.empty(64, dtype=torch.float16).as_strided(shape, strides)
+    b = torch.ones(shape[1], 4, dtype=torch.bfloat16)
+    try:
+        dynamic.binder((a, scale, b, n), {})
+        accepted = True
+    except (TileHALError, OverflowError):
+        accepted = False
+    called = dynamic(a, scale, b, n) is not MISS
+    assert called == (accepted and scale != 10**400)
+
+
+def test_the_number_of_arguments_is_checked(add: Call) -> None:
+    a = torch.ones(4, 8)
+    for args in ((), (a,), (a, a, a, a)):
+        assert add(*args) is MISS
+
+
+def test_a_miss_leaves_no_exception_and_no_reference(add: Call) -> None:
+    a = torch.ones(4, 8)
+    before = sys.getrefcount(a)
+    for _ in range(1000):
+        assert add(a, a.half()) is MISS
+        assert add(a, a, a) is a
+        add(a, a)
+    assert sys.getrefcount(a) == before
+
+
+def test_a_kernel_s_message_is_raised(add: Call) -> None:
+    a = torch.ones(4, 8)
+    add.message = b"yes"
+    try:
+        with pytest.raises(RuntimeError, match="an assertion of the kernel's own"):
+            add(a, a)
+    finally:
+        add.message = None
+    add(a, a)
+
+
+def test_a_dimension_beyond_the_kernel_s_counter_is_left_to_the_binder(dynamic: Call) -> None:
+    rows = 2**31
+    a = torch.empty(0).half().as_strided((rows, 0), (1, 1))
+    b = torch.empty(0, 2, dtype=torch.bfloat16)
+    c, d = torch.empty(0, dtype=torch.int64).as_strided((rows, 0), (1, 1)), torch.empty(1, 3, dtype=torch.bool)
+    before = len(dynamic.seen)
+    assert dynamic(a[: rows - 1], 1.0, b[:, :0], 1, c[: rows - 1], d) is not MISS
+    assert dynamic(a, 1.0, b[:, :0], 1, c, d) is MISS
+    assert len(dynamic.seen) == before + 1
+
+
+def test_threads_call_at_once(add: Call) -> None:
+    failures: list[str] = []
+
+    def work() -> None:
+        a, b, c = (torch.ones(4, 8) for _ in range(3))
+        for _ in range(300):
+            if add(a, b, c) is not c or add(a, b).shape != (4, 8):
+                failures.append("wrong")
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []

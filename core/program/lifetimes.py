@@ -11,7 +11,7 @@ from core.program import walk
 from core.program.effects import statement_effects
 from core.program.evaluate import Environment, evaluate
 from core.program.expressions import dtype_bits
-from core.program.nodes import Buffer, Copy, For, Launch, LoopKind, Scope, Stmt, Storage, While
+from core.program.nodes import Buffer, Copy, For, Im2Col, Launch, LoopKind, Scope, Stmt, Storage, While
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +75,12 @@ class _Intervals:
     def __init__(self, launch: Launch) -> None:
         self._position = 0
         self._found: dict[int, tuple[int, int]] = {}
+        self._shared: set[int] = set()
         self.versions: dict[int, int] = {}
         for stmt in launch.body:
+            start = self._position
             self._visit(stmt)
+            self._whole(start, self._position - 1)
 
     def of(self, storage: Storage) -> tuple[int | None, int | None]:
         return self._found.get(id(storage), (None, None))
@@ -88,6 +91,8 @@ class _Intervals:
         reads, writes = statement_effects(stmt)
         for buffer in (*reads, *writes):
             self._extend(id(buffer.storage), start, start)
+            if buffer.scope is Scope.SHARED:
+                self._shared.add(id(buffer.storage))
         before = dict(self._found)
         for child in walk.children(stmt):
             self._visit(child)
@@ -101,11 +106,18 @@ class _Intervals:
             if isinstance(stmt, For) and stmt.kind is LoopKind.PIPELINED:
                 self._pipelined(stmt, start, end)
 
+    def _whole(self, start: int, end: int) -> None:
+        """TileLang reuses shared memory between the statements of a block, not between parts of a loop or a branch."""
+        for key in self._shared:
+            first, last = self._found[key]
+            if first <= end and last >= start:
+                self._extend(key, start, end)
+
     def _pipelined(self, loop: For, start: int, end: int) -> None:
         """Shared buffers that copies fill inside a pipelined loop are in use throughout, once per stage."""
         for stmt in loop.body:
             if (
-                isinstance(stmt, Copy)
+                isinstance(stmt, Copy | Im2Col)
                 and stmt.dst.buffer.scope is Scope.SHARED
                 and stmt.src.buffer.scope is Scope.GLOBAL
             ):

@@ -157,6 +157,28 @@ def test_lifetimes_end_with_the_last_use_unless_a_loop_brings_it_back():
     assert launch.bytes["shared.dyn"] == 3 * 64 * 4
 
 
+def test_shared_tiles_of_one_loop_do_not_share_memory_and_those_of_two_do():
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float32"), B: T.Tensor((64, 64), "float32"), n: T.int32):
+        with T.Kernel(1, threads=32):
+            first = T.alloc_shared((64,), "float32")
+            second = T.alloc_shared((64,), "float32")
+            third = T.alloc_shared((64,), "float32")
+            for k in T.serial(64):
+                T.copy(A[k, 0], first)
+                T.copy(first, B[k, 0])
+                T.copy(B[k, 0], second)
+                T.copy(second, A[k, 0])
+            if n > 0:
+                T.copy(A[0, 0], third)
+                T.copy(third, B[0, 0])
+
+    (launch,) = Program(main).footprint().launches
+    assert launch.peak_bytes["shared.dyn"] == 2 * 64 * 4
+    (function,) = _tilelang.lower_native(main, {"kind": "cuda", "arch": "sm_80"}, {}).functions
+    assert function.dynamic_shared_bytes == 2 * 64 * 4
+
+
 def test_workspaces_and_aliases():
     @T.prim_func
     def main(A: T.Tensor((64,), "float32")):

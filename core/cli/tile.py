@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from core.tiling.ranking import Ranking, Verdict
     from core.tuning.lookup import Tuned
 
-#: Candidates, and kinds of refusals, that are shown without `--all`.
+#: Candidates, kinds of refusals and assumptions that are shown without `--all`.
 _SHOWN = 10
 _REFUSALS = 8
+_ASSUMPTIONS = 4
 
 
 def tile(
@@ -81,7 +82,7 @@ def _show(problem: TileProblem, ranking: Ranking, measured: Tuned | None, everyt
     shown = ranking.candidates if everything else ranking.candidates[:_SHOWN]
     if shown:
         _candidates(ranking, shown, out)
-        _first(ranking, ranking.candidates[0], out)
+        _first(ranking, everything, out)
     else:
         out.print("[bold red]no tile can be had[/bold red]")
     _rules(ranking, out)
@@ -185,7 +186,7 @@ def _note(verdict: Verdict) -> str:
     return "; ".join(part for part in verdict.reason.split("; ") if part != bound)
 
 
-def _first(ranking: Ranking, verdict: Verdict, out: Console) -> None:
+def _first(ranking: Ranking, everything: bool, out: Console) -> None:
     """The first choice in full: who chose each number, what the time is made of, what was assumed."""
     from rich.markup import escape
     from rich.table import Table
@@ -193,6 +194,7 @@ def _first(ranking: Ranking, verdict: Verdict, out: Console) -> None:
     table = Table(show_header=False, box=None, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
+    verdict = ranking.candidates[0]
     choosers: dict[str, list[str]] = {}
     for name, who in verdict.chosen_by.items():
         choosers.setdefault(who, []).append(f"{name}={verdict.tiles[name]}")
@@ -201,7 +203,11 @@ def _first(ranking: Ranking, verdict: Verdict, out: Console) -> None:
     if verdict.prediction is not None:
         terms = sorted(verdict.prediction.terms.items(), key=lambda term: -term[1])
         table.add_row("time", ", ".join(f"{name} {_time(seconds)}" for name, seconds in terms if seconds))
-        for index, text in enumerate(verdict.prediction.assumptions):
+        assumed = verdict.prediction.assumptions
+        shown = list(assumed if everything else assumed[:_ASSUMPTIONS])
+        if len(shown) < len(assumed):
+            shown.append(f"... {len(assumed) - len(shown)} more: --all")
+        for index, text in enumerate(shown):
             table.add_row("" if index else "assumed", f"[dim]{escape(text)}[/dim]")
     for index, text in enumerate(ranking.notes):
         table.add_row("" if index else "note", escape(text))

@@ -193,8 +193,7 @@ class _Space:
             for value in rule.values.get(parameter.key, ()):
                 proposed.setdefault(value, f"rule:{rule.name}")
         if not proposed:
-            generic = parameter.choices[:1] if parameter.choices is not None else _GENERIC[parameter.role]
-            proposed = dict.fromkeys(generic, "default")
+            proposed = dict.fromkeys(self._generic(parameter), "default")
         allowed: dict[Value, str] = {}
         for value, who in proposed.items():
             reason = parameter.refuse(value)
@@ -206,6 +205,15 @@ class _Space:
             # None of what was proposed is allowed: what is nearest to it is the best there is.
             return {self._nearest(parameter, value): "default" for value in proposed}
         return self._covering(name, parameter, allowed)
+
+    def _generic(self, parameter: TileParameter) -> tuple[Value, ...]:
+        if parameter.choices is not None:
+            return parameter.choices[:1]
+        extent = self._extent(parameter)
+        if self.shape.operator == "reduction" and extent is not None:
+            # What reduces over a dimension may hold it whole.
+            return (*_GENERIC[parameter.role], _power_of_two(extent))
+        return _GENERIC[parameter.role]
 
     def _covering(self, name: str, parameter: TileParameter, values: dict[Value, str]) -> dict[Value, str]:
         """Without the tiles larger than the smallest that covers the dimension; with one that wastes little of it."""
@@ -237,7 +245,7 @@ class _Space:
         assert isinstance(value, int), parameter
         extent = self._extent(parameter)
         if extent is not None:
-            value = min(value, 1 << max(0, (extent - 1).bit_length()))
+            value = min(value, _power_of_two(extent))
         if parameter.maximum is not None:
             value = min(value, parameter.maximum)
         value -= value % parameter.multiple
@@ -254,3 +262,8 @@ class _Space:
             value = next(reversed(self.values[name]))
             who = self.values[name].pop(value)
             self._drop(name, value, who, f"more than {MOST_CONFIGURATIONS} configurations: the last values go")
+
+
+def _power_of_two(value: int) -> int:
+    """The least that is not smaller."""
+    return 1 << max(0, (value - 1).bit_length())

@@ -49,6 +49,13 @@ def test_a_key_no_rule_names_gets_generic_values_and_a_choice_its_first_option()
     assert {c.chosen_by["mode"] for c in accepted} == {"default"}
 
 
+def test_a_reduction_may_hold_a_dimension_whole_where_no_rule_says_anything() -> None:
+    free = {"bn": TileParameter("tile", "N")}
+    for operator, largest in (("reduction", 4096), ("elementwise", 128)):
+        accepted, _ = candidates(KernelShape("k", operator, {"N": 3000}, (), free), [])
+        assert max(values_of("bn", accepted)) == largest
+
+
 def test_a_value_the_parameter_does_not_allow_is_refused_once_with_the_reason() -> None:
     rule = TileRule("r", "x", values={"M": (24, 512, 64), "stages": (2, 9), "mode": ("slow", "fast")})
     accepted, refused = candidates(shape(M=4096), [rule])

@@ -97,13 +97,20 @@ def lower(
             "functions": [asdict(f) for f in modules.functions],
             "tvm_target": dict(tvm_target),
             "effective": _effective(program, threads),
-            "relaxations": legal.relaxations,
+            "relaxations": [*legal.relaxations, *_relaxed_maths(pass_configs, options)],
             "grids": _grids(program),
             "grid_limits": list(chip.limits.grid_dim or ()),
             PLAN: plan.to_json() if plan is not None else None,
             UNPLANNED: unplanned,
         },
     )
+
+
+def _relaxed_maths(pass_configs: Mapping[str, Any], options: CompileOptions) -> list[str]:
+    """What a pass configuration relaxes, for `kernel.config`; `fast_math` itself is said there anyway."""
+    if options.fast_math or not pass_configs.get(_FAST_MATH):
+        return []
+    return [f"{_FAST_MATH}: exponentials, logarithms and divisions by approximate instructions, denormals are zero"]
 
 
 def _driver_plan(modules: _tilelang.NativeModules, signature: Signature) -> tuple[DriverPlan | None, str]:

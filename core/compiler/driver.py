@@ -295,11 +295,10 @@ def _build_now(kernel: Kernel, request: _Request, target: Target) -> None:
 
 
 def _merged(options: CompileOptions, traced: TracedKernel) -> CompileOptions:
-    """The call's options over the ones the author attached to `@tilelang.jit`."""
-    author = {_config_name(key): value for key, value in traced.pass_configs.items()}
+    """The call's options over the ones the author attached to `@tilelang.jit` or `@core.kernel`."""
     return replace(
         options,
-        pass_configs={**author, **options.pass_configs},
+        pass_configs={**_checked_configs(traced.pass_configs), **options.pass_configs},
         compile_flags=traced.compile_flags + options.compile_flags,
     )
 

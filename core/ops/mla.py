@@ -9,10 +9,10 @@ import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
-from core.ops.attention import LOG2_E  # noqa: E402
+from core.ops.attention import LOG2_E, PASS_CONFIGS  # noqa: E402
 
 
-@kernel(out=["O", "partial", "lse"])
+@kernel(out=["O", "partial", "lse"], pass_configs=PASS_CONFIGS)
 def mla_decode(
     batch: int,
     M: int,

@@ -25,9 +25,15 @@ class KernelFactory:
     Made by :func:`kernel`. Shape arguments are the function's ordinary parameters.
     """
 
-    def __init__(self, function: Callable[..., Any], out: Sequence[str | int] | str | int | None) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        out: Sequence[str | int] | str | int | None,
+        pass_configs: Mapping[Any, Any] | None = None,
+    ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
+        self.pass_configs: dict[Any, Any] = dict(pass_configs or {})
         self.out: tuple[str | int, ...] = () if out is None else (out,) if isinstance(out, (str, int)) else tuple(out)
         self.signature = inspect.signature(function)
         self.parameters: dict[str, TileParameter] = {
@@ -100,12 +106,15 @@ class KernelFactory:
         return values
 
     def trace(self, arguments: Mapping[str, Any], tiles: Tiles) -> TracedKernel:
-        """The PrimFunc for these arguments and tile values, with the declared outputs resolved to positions."""
+        """The PrimFunc for these arguments and tile values, with the declared outputs and the pass configurations."""
         from core._tilelang import TracedKernel, trace
 
         traced = trace(self.function, (), {**arguments, **tiles})
         return TracedKernel(
-            traced.prim_func, self._out_idx(traced.prim_func), traced.pass_configs, traced.compile_flags
+            traced.prim_func,
+            self._out_idx(traced.prim_func),
+            {**traced.pass_configs, **self.pass_configs},
+            traced.compile_flags,
         )
 
     def _out_idx(self, prim_func: Any) -> list[int] | None:
@@ -156,15 +165,22 @@ class KernelFactory:
         return self.function(*args, **kwargs)
 
 
-def kernel(function: Callable[..., Any] | None = None, *, out: Sequence[str | int] | str | int | None = None) -> Any:
+def kernel(
+    function: Callable[..., Any] | None = None,
+    *,
+    out: Sequence[str | int] | str | int | None = None,
+    pass_configs: Mapping[Any, Any] | None = None,
+) -> Any:
     """Decorator that makes a kernel factory portable: `@core.kernel(out=["C"])`.
 
     Args:
         out: the output parameters, by name or position; `kernel(a, b)` allocates and returns them.
+        pass_configs: TileLang pass configurations the kernel was designed with, as `@tilelang.jit` takes them. Those
+            given to `compile` win; a chip whose lowering has no use for one is compiled for as without it.
 
     Returns:
         A :class:`KernelFactory`.
     """
     if function is not None:
-        return KernelFactory(function, out)
-    return lambda f: KernelFactory(f, out)
+        return KernelFactory(function, out, pass_configs)
+    return lambda f: KernelFactory(f, out, pass_configs)

@@ -150,3 +150,45 @@ def test_the_call_is_shown_as_one_would_write_it() -> None:
         add.compile(64, target="cpu")
     assert "add(M, N, *, block_M=..., block_N=..., threads=..., dtype='float32')" in caught.value.hint
     assert repr(add) == "<core.kernel add(M, N, *, block_M=..., block_N=..., threads=..., dtype='float32')>"
+
+
+def exponential(N: int, *, threads: int = core.threads()):
+    @T.prim_func
+    def main(X: T.Tensor((N,), "float32"), Y: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, 128), threads=threads) as block:
+            for i in T.Parallel(128):
+                Y[block * 128 + i] = T.exp2(X[block * 128 + i])
+
+    return main
+
+
+FAST = {"tl.enable_fast_math": True}
+exact = core.kernel(exponential, out=["Y"])
+fast = core.kernel(out=["Y"], pass_configs=FAST)(exponential)
+
+
+def test_a_factory_carries_its_pass_configurations_and_the_users_win() -> None:
+    kernel = fast.compile(512, threads=128, target="cuda:h200", build=False)
+    assert kernel.config.relaxations[0].startswith("tl.enable_fast_math")
+    plain = exact.compile(512, threads=128, target="cuda:h200", build=False)
+    assert plain.provenance.cache_key != kernel.provenance.cache_key
+    asked = exact.compile(512, threads=128, target="cuda:h200", build=False, pass_configs=FAST)
+    assert asked.provenance.cache_key == kernel.provenance.cache_key
+    refused = fast.compile(
+        512, threads=128, target="cuda:h200", build=False, pass_configs={"tl.enable_fast_math": False}
+    )
+    assert refused.config.relaxations == ()
+
+
+@pytest.mark.parametrize("target", ["cpu", "metax:c500", "ascend:910b3"])
+def test_pass_configurations_a_chip_has_no_use_for_change_nothing_there(target: str) -> None:
+    kernel = fast.compile(512, threads=128, target=target, build=False)
+    assert kernel.config.relaxations == ()
+    assert kernel.get_kernel_source() == exact.compile(512, threads=128, target=target, build=False).get_kernel_source()
+
+
+def test_what_a_factory_misspells_is_named() -> None:
+    misspelt = core.kernel(out=["Y"], pass_configs={"tl.enable_fast_maths": True})(exponential)
+    with pytest.raises(core.KernelError, match="fast_maths") as caught:
+        misspelt.compile(512, target="cpu")
+    assert "tl.enable_fast_math" in caught.value.hint

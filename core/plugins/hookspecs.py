@@ -64,10 +64,11 @@ def tilehal_answers(chip: Chip) -> Sequence[Answer]:
 
 @hookspec
 def tilehal_tile_rules(chip: Chip, kernel: KernelShape) -> Sequence[TileRule]:
-    """Constraints and preferences for the tile parameters of `kernel` on `chip`.
+    """Which tile parameters of `kernel` are worth considering on `chip`, which cannot work, and which go first.
 
-    Called once per (factory, shapes, chip), on the owner and every extension; results are concatenated, the highest
-    priority first. Must not touch a device.
+    Called when a kernel is ranked, once per (factory, arguments, chip), on the owner and every extension; results are
+    concatenated, the highest priority first. The ranking is remembered under the code of these packages, so that rules
+    depend on their arguments alone. Must not touch a device.
     """
     raise NotImplementedError
 

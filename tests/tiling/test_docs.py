@@ -1,0 +1,66 @@
+"""docs/tiling.md says what the code does."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import get_args
+
+import core
+from core.cli.main import LazyCommand
+from core.tiling import TileParameter, TileRule
+from core.tiling.parameters import Role
+from tests.packaging.layout import ROOT
+from tests.packaging.markdown import blocks
+
+TEXT = (ROOT / "docs" / "tiling.md").read_text()
+
+
+def test_the_snippets_run_in_order(tmp_path: Path) -> None:
+    """They assert what they claim, and the rules they define are used on the kernel they define."""
+    script = tmp_path / "tiling.py"
+    ours = """
+chip = core.chip("cuda:h200")
+ranking = core.tiling.rank(matmul, matmul.arguments((1024, 1024, 1024), {}), chip, tile_rules(chip, ranking.shape), {})
+assert {v.chosen_by["block_M"] for v in ranking.candidates} == {"rule:nova.matrix-tile"}
+(table,) = tilehal_tile_rules(chip, matmul.rank(64, 11008, 64, target="cuda:h200").shape)
+assert table.prefer and priority == 10
+"""
+    script.write_text("\n".join([*blocks(TEXT, "python"), "import core.tiling", ours]))
+    finished = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
+    assert finished.returncode == 0, finished.stderr
+
+
+def test_every_marker_is_listed_with_its_key() -> None:
+    rows = re.findall(r"^\| `(core\.\w+)\(.*?\)` \| .+ \| `(\w+)` \|$", TEXT, re.MULTILINE)
+    made = {
+        "core.tile": core.tile("M"),
+        "core.split": core.split("K"),
+        "core.stages": core.stages(),
+        "core.threads": core.threads(),
+        "core.unroll": core.unroll(),
+        "core.swizzle": core.swizzle(),
+        "core.warp_policy": core.warp_policy(),
+        "core.buffers": core.buffers(),
+        "core.workers": core.workers(),
+        "core.choice": core.choice("store", "direct", "staged"),
+    }
+    assert {parameter.role for parameter in made.values()} == set(get_args(Role))
+    assert all(isinstance(parameter, TileParameter) for parameter in made.values())
+    assert dict(rows) == {name: parameter.key for name, parameter in made.items()}
+
+
+def test_every_field_of_a_rule_is_explained() -> None:
+    table = TEXT.partition("## Rules")[2].partition("```")[0]
+    listed = re.findall(r"`(\w+)(?:\([^)]*\))?`", "".join(re.findall(r"^\| (`.+?) \|", table, re.MULTILINE)))
+    assert set(listed) == {field.name for field in dataclasses.fields(TileRule)}
+
+
+def test_every_option_of_the_command_is_listed() -> None:
+    command = LazyCommand("tile").load()
+    declared = {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
+    listed = set(re.findall(r"^\| `(--\w+)", TEXT, re.MULTILINE))
+    assert listed == declared - {"--help"}

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from core.tuning.lookup import use_tuned as use_tuned
     from core.tuning.measure import Measurement as Measurement
     from core.tuning.measure import Together as Together
-    from core.tuning.measure import measure as measure
     from core.tuning.measure import measure_together as measure_together
     from core.tuning.records import Key as Key
     from core.tuning.records import Outcome as Outcome
@@ -28,7 +27,7 @@ _HOMES = {
     "environment": ("Environment",),
     "inputs": ("make_arguments",),
     "lookup": ("Tuned", "tuned_tiles", "use_tuned"),
-    "measure": ("Measurement", "Together", "measure", "measure_together"),
+    "measure": ("Measurement", "Together", "measure_together"),  # `core.tuning.measure` is the module, not its function
     "records": ("Key", "Outcome", "Result"),
     "store": ("Store", "default_store"),
 }

@@ -47,7 +47,6 @@ def first_that_compiles(problem: TileProblem, options: CompileOptions, attempt: 
         TileHALError: no candidate compiles: what stands in the way. With every tile parameter given by the user, the
             failure as it is.
     """
-    all_given = len(problem.overrides) == len(problem.factory.parameters)
     rejected: list[Rejection] = []
     measured = _measured(problem, options)
     if measured is not None:
@@ -57,6 +56,8 @@ def first_that_compiles(problem: TileProblem, options: CompileOptions, attempt: 
             source = measured.choice.source
             rejected.append(Rejection(measured.tiles, f"{source}: {error.message.splitlines()[0]}"))
     ranking = problem.ranking(checked=True)
+    if len(problem.overrides) == len(problem.factory.parameters):
+        return _as_given(problem, ranking, attempt)
     # A configuration that a rule's author asked for by name and that could not be had is part of the answer.
     rejected += [Rejection(verdict.tiles, verdict.reason) for verdict in ranking.passed_over]
     failures: list[tuple[Verdict, TileHALError]] = []
@@ -67,14 +68,22 @@ def first_that_compiles(problem: TileProblem, options: CompileOptions, attempt: 
         try:
             return attempt(Chosen(verdict.tiles, verdict.chosen_by, _choice(ranking, verdict, place), tuple(rejected)))
         except _TILE_FAULTS as error:
-            if all_given:
-                raise
             rejected.append(Rejection(verdict.tiles, error.message.splitlines()[0]))
             failures.append((verdict, error))
-    failures = failures or _nearest_misfit(problem, ranking)
-    if all_given and failures:
-        raise failures[0][1]
-    raise _no_tile(problem, ranking, failures, rejected)
+    raise _no_tile(problem, ranking, failures or _nearest_misfit(problem, ranking), rejected)
+
+
+def _as_given(problem: TileProblem, ranking: Ranking, attempt: Callable[[Chosen], Kernel]) -> Kernel:
+    """The kernel with every tile parameter given by the user: lowering says whether there is room for it, no estimate.
+
+    Raises:
+        ResourceExceeded: a rule forbids it.
+        TileHALError: what compiling it fails with.
+    """
+    (verdict,) = ranking.verdicts
+    if verdict.status == "refused" and verdict.excess_bytes is None:
+        raise _no_tile(problem, ranking, [], [])
+    return attempt(Chosen(verdict.tiles, verdict.chosen_by, _choice(ranking, verdict, 1)))
 
 
 def _next(untried: Mapping[int, Verdict], failures: Sequence[tuple[Verdict, TileHALError]]) -> int:

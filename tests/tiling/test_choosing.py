@@ -138,6 +138,16 @@ def test_a_configuration_the_user_fixed_is_refused_as_it_is(acme: Acme) -> None:
     assert "a  " in caught.value.message  # the table of buffers
 
 
+def test_an_estimate_of_room_does_not_refuse_what_the_user_asked_for(acme: Acme, monkeypatch) -> None:
+    from core.tiling import judging
+    from core.tiling.feasible import Misfit
+
+    monkeypatch.setattr(judging, "misfit", lambda profile, chip: Misfit("too large by estimate", 1))
+    tiles = {"block_M": 64, "block_N": 64, "block_K": 32, "num_stages": 2, "threads": 128}
+    assert product.rank(*SHAPE, target="acme", **tiles).candidates == ()
+    assert product.compile(*SHAPE, target="acme", **tiles).config.tiles == tiles
+
+
 def test_what_a_rule_forbids_is_refused_to_the_user_too(acme: Acme) -> None:
     acme.rules = [TileRule("acme.law", "x", forbid=lambda kernel, tiles: "wrong results" if tiles["N"] == 80 else None)]
     tiles = {"block_M": 64, "block_N": 80, "block_K": 32, "num_stages": 2, "threads": 128}

@@ -1,8 +1,8 @@
 """Whether a chip can hold and launch a candidate, judged by its profile: the limits that are known before lowering.
 
-The same limits as in `core.program.capacity`, which judges one traced program and explains more. What lowering adds
-(alignment, workspaces, a producer's threads) only lowering can tell; a candidate that fails there gives way to the
-next, visibly.
+The same limits as in `core.program.capacity`, which judges one traced program and explains more, with what lowering is
+known to add to shared memory (`core.tiling.cost.shared`). The rest only lowering can tell; a candidate that fails there
+gives way to the next, visibly.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from core.program.capacity import judged_limit_bytes
-from core.tiling.cost import demands, peak_bytes
+from core.tiling.cost import demands, memory_bytes
 from core.tiling.profile import LaunchProfile, OnChipBuffer, Profile
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ def misfit(profile: Profile, chip: Chip) -> Misfit | None:
 
 
 def _memory(launch: LaunchProfile, chip: Chip) -> Misfit | None:
+    sizes = memory_bytes(launch, chip)
     for memory, buffers in demands(launch, chip):
-        limit = judged_limit_bytes(memory, chip)
-        needed = peak_bytes(buffers)
+        limit, needed = judged_limit_bytes(memory, chip), sizes[memory.name]
         if limit is not None and needed > limit:
             text = f"{needed:,} bytes of {memory.name} memory, a block may have {limit:,}: {_largest(buffers)}"
             return Misfit(text, needed - limit)

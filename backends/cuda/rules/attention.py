@@ -1,54 +1,95 @@
-"""Tiles of attention on NVIDIA GPUs: queries a block keeps, keys it walks over."""
+"""Tiles of attention on NVIDIA GPUs: queries a block keeps, keys it walks over; and of decoding, who shares the keys."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from backends.cuda.rules import matrix
+from backends.cuda.rules import attention_variants, matrix
 from core.hardware import Chip
-from core.tiling import KernelShape, TileRule, Value
+from core.tiling import KernelShape, TileRule, Tiles, Value
+from core.tiling.constraints import number
 
 #: Width of a head where the kernel has no argument that says it.
 _HEAD = 128
+#: From this width on, an output of 64 queries needs the registers of two warpgroups: latent attention.
+_WIDE = 512
 #: Up to so many queries, a block's time is that of reading the keys.
 _FEW_QUERIES = 32
+#: Least keys a block that shares them should have.
+_SHARE = 256
+#: Registers of a thread's accumulators that leave enough for the rest of 255.
+_ACCUMULATORS = 200
 
 
 def attention_rule(chip: Chip, kernel: KernelShape) -> TileRule:
     """The rule for kernels with two products and a reduction between them."""
+    variants = attention_variants.usable(chip, kernel)
     return TileRule(
         "cuda.attention-tile",
         "64 queries a warpgroup (16 a warp), as many keys as leave registers for the scores and the output",
-        values=_values(chip, kernel),
-        forbid=matrix.forbid(chip),
+        values=_values(chip, kernel) | (attention_variants.values(chip, kernel) if variants else {}),
+        forbid=_forbid(chip, attention_variants.forbid(chip, kernel) if variants else None),
         inspect=matrix.inspect(chip),
     )
 
 
-def _values(chip: Chip, kernel: KernelShape) -> Mapping[str, Sequence[Value]]:
-    queries, keys = kernel.dimensions.get("M"), kernel.dimensions.get("N")
-    narrow = kernel.dimensions.get("dim", _HEAD) <= _HEAD // 2
+def _values(chip: Chip, kernel: KernelShape) -> dict[str, Sequence[Value]]:
+    """By key, most wanted first."""
+    queries = kernel.dimensions.get("M")
+    dim = kernel.dimensions.get("dim", _HEAD)
+    narrow = dim <= _HEAD // 2
+    shares = _shares(chip, kernel)
     if queries is not None and queries <= _FEW_QUERIES:
-        values: dict[str, Sequence[Value]] = {
-            "M": (16, 32),
-            "N": (64, 128, 32, 256),
-            "threads": (128, 64),
-            "stages": (2, 3, 4),
-        }
-        if keys is not None:
-            # Few blocks, each with very many keys: several share them.
-            values["split_N"] = (1, *(parts for parts in (2, 4, 8, 16, 32) if keys >= 256 * parts))
-        return values
+        few: dict[str, Sequence[Value]] = {"M": (16, 32), "N": (64, 128, 32, 256), "threads": (128, 64)}
+        return few | {"stages": (2, 3, 4)} | shares
+    if matrix.has_warpgroups(chip) and dim >= _WIDE:
+        return {"M": (64,), "N": (64, 32, 48), "threads": (256,), "stages": (2, 3, 4)} | shares
     if matrix.has_warpgroups(chip):
         return {
             "M": (128, 192, 64, 256) if narrow else (128, 64, 192),
             "N": (128, 64, 256) if narrow else (128, 64),
             "threads": (256, 128, 384),
             "stages": (2, 1, 3),
-        }
+        } | shares
     return {
         "M": (128, 64, 32),
         "N": (64, 128, 32) if narrow else (64, 32, 128),
         "threads": (128, 256),
         "stages": (2, 1, 3),
-    }
+    } | shares
+
+
+def _shares(chip: Chip, kernel: KernelShape) -> Mapping[str, Sequence[Value]]:
+    """Blocks that share the keys of a query, where the kernel can: enough for one, two and four on each unit."""
+    queries, keys = kernel.dimensions.get("M"), kernel.dimensions.get("N")
+    units = chip.main_unit.count
+    if queries is None or keys is None or units is None:
+        return {}
+    blocks = kernel.dimensions.get("batch", 1) * kernel.dimensions.get("heads", 1) * -(-queries // 64)
+    wanted = (max(1, round(units * waves / blocks)) for waves in (1, 2, 4))
+    return {"split_N": tuple(dict.fromkeys((1, *(parts for parts in wanted if keys >= _SHARE * parts))))}
+
+
+def _forbid(
+    chip: Chip, variants: Callable[[KernelShape, Tiles], str | None] | None
+) -> Callable[[KernelShape, Tiles], str | None]:
+    """For `TileRule.forbid`: what products allow, registers for both accumulators, and what the variants are for."""
+    products = matrix.forbid(chip)
+
+    def forbid(kernel: KernelShape, tiles: Tiles) -> str | None:
+        reason = products(kernel, tiles) or _over_registers(kernel, tiles)
+        return reason if reason is not None or variants is None else variants(kernel, tiles)
+
+    return forbid
+
+
+def _over_registers(kernel: KernelShape, tiles: Tiles) -> str | None:
+    """Why a thread cannot keep its part of scores and output, or None."""
+    m, n, threads = (number(tiles, key) for key in ("M", "N", "threads"))
+    dim = kernel.dimensions.get("dim")
+    if m is None or n is None or not threads or dim is None:
+        return None
+    needed = m * (n + dim) // threads
+    if needed > _ACCUMULATORS:
+        return f"left out: {m} x ({n} + {dim}) float32 accumulators are {needed} registers a thread"
+    return None

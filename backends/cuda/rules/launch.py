@@ -1,4 +1,4 @@
-"""What a block asks of the launch once TileLang has lowered it: threads, and shared memory for barriers."""
+"""Threads of a block once TileLang has lowered it, those that only copy included."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from collections.abc import Callable
 
 from core.hardware import Chip
 from core.tiling import KernelShape, LaunchProfile, TileRule, Tiles, constraints
-
-#: TileLang aligns a block's dynamic shared memory to this (swizzled tiles repeat every 1024 bytes), and ptxas rounds
-#: what lies before it, the barriers of a pipeline, up to as much.
-BARRIER_BYTES = 1024
+from core.tiling.cost import pipelined
 
 
 def launch_rule(chip: Chip, kernel: KernelShape) -> TileRule:
@@ -41,19 +38,7 @@ def copy_threads(chip: Chip) -> int:
     return int(chip.cost.get("copy_threads", 0))
 
 
-def pipelined(launch: LaunchProfile) -> bool:
-    """Whether a loop with stages copies tiles to shared memory: then TileLang splits copying from computing."""
-    return any(
-        launch.loops[access.loop].stages >= 1 and access.mode == "read" and access.onchip.startswith("shared")
-        for access in launch.accesses
-    )
-
-
 def launched_threads(chip: Chip, launch: LaunchProfile) -> int:
-    """Threads of a block once lowered."""
-    return (launch.threads or 0) + (copy_threads(chip) if pipelined(launch) else 0)
-
-
-def barrier_bytes(chip: Chip, launch: LaunchProfile) -> int:
-    """Static shared memory of a block: the barriers of a pipeline of bulk copies, or nothing."""
-    return BARRIER_BYTES if copy_threads(chip) and pipelined(launch) else 0
+    """Threads of a block once lowered: a kernel that has threads for its copies gets no others."""
+    added = copy_threads(chip) if not launch.copy_threads and pipelined(launch) else 0
+    return (launch.threads or 0) + added

@@ -9,7 +9,6 @@ from backends.cuda.rules.instructions import WARPGROUP, refused, shares, unshare
 from core.hardware import Chip
 from core.tiling import KernelShape, LaunchProfile, Profile, TileRule, Tiles, Value
 from core.tiling.constraints import blocks_of, covering, number, operand_bytes, power_of_two
-from core.tiling.cost import memory_bytes
 
 #: Rows and columns of the tile that most chips need to keep their matrix units fed from shared memory.
 _SIDE = 128
@@ -113,21 +112,15 @@ def _multiplied(chip: Chip, kernel: KernelShape) -> bool:
 
 
 def inspect(chip: Chip) -> Callable[[KernelShape, Tiles, Profile], str | None]:
-    """For `TileRule.inspect`: each product of each launch as its instruction takes it, and the launch itself."""
+    """For `TileRule.inspect`: each product of each launch as its instruction takes it, and the loops it waits in."""
 
     def judge(kernel: KernelShape, tiles: Tiles, profile: Profile) -> str | None:
         for one in profile.launches:
             if one.threads is None:
                 continue
-            threads = min(one.threads, number(tiles, "threads") or one.threads)
-            # A kernel that gives copies warps of its own launches more threads than multiply, and gets no others.
-            by_hand = threads < one.threads
-            launched = one.threads if by_hand else launch.launched_threads(chip, one)
-            for product in one.products:
-                reason = refused(chip, product, threads, launched)
-                if reason is not None:
-                    return reason
-            reason = _over_with_barriers(chip, one)
+            threads, launched = one.threads - one.copy_threads, launch.launched_threads(chip, one)
+            reasons = (refused(chip, product, threads, launched) for product in one.products)
+            reason = next((reason for reason in reasons if reason is not None), None) or uneven_pipeline(chip, one)
             if reason is not None:
                 return reason
         return None
@@ -135,12 +128,17 @@ def inspect(chip: Chip) -> Callable[[KernelShape, Tiles, Profile], str | None]:
     return judge
 
 
-def _over_with_barriers(chip: Chip, one: LaunchProfile) -> str | None:
-    """Why the tiles fit shared memory and their barriers do not any more, or None."""
-    barriers = launch.barrier_bytes(chip, one)
-    memory = chip.memory_for_scope("shared")
-    needed = memory_bytes(one, chip).get(memory.name, 0)
-    limit = memory.block_limit_bytes
-    if barriers and limit is not None and needed + barriers > limit:
-        return f"{needed:,} bytes of shared memory and {barriers:,} for barriers, a block may have {limit:,}"
+def uneven_pipeline(chip: Chip, one: LaunchProfile) -> str | None:
+    """Why a pipeline cannot be compiled whose length differs from block to block, or None.
+
+    Without bulk copies, the last rounds wait for as many copies as are still in flight, and TileLang 0.1.15 takes that
+    for a constant ("Downcast from tirx.Sub to ir.IntImm failed"). With up to two stages whose tiles are all used by one
+    product there is nothing else in flight.
+    """
+    if launch.copy_threads(chip):
+        return None
+    for index, loop in enumerate(one.loops):
+        products = sum(product.loop == index for product in one.products)
+        if not isinstance(loop.trips, int | float) and loop.stages + (products > 1) >= 3:
+            return f"{loop.stages} stages in a loop whose length differs from block to block"
     return None

@@ -10,6 +10,7 @@ import pytest
 import core
 from backends.cuda.rules import tile_rules
 from backends.cuda.rules.instructions import instruction_width, refused, shares
+from core.ops.attention import attention
 from core.tiling import Candidate, KernelShape, MatrixProduct, TileParameter, Verdict, candidates
 
 GEMM = {
@@ -182,3 +183,33 @@ def product(m: int, n: int, k: int = 64, dtype: str = "float16", **changes: Any)
 def test_products_that_cannot_be_compiled(one: MatrixProduct, threads: int, launched: int, reason: str | None) -> None:
     answer = refused(H200, one, threads, launched)
     assert answer is None if reason is None else reason in str(answer)
+
+
+# -- Loops and launches ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("target", "causal", "stages", "refusal"),
+    [
+        ("cuda:a100", True, 2, "2 stages in a loop whose length differs from block to block"),
+        ("cuda:a100", True, 1, None),
+        ("cuda:a100", False, 3, None),
+        ("cuda:h200", True, 2, None),
+    ],
+)
+def test_a_pipeline_of_uneven_length_needs_bulk_copies(
+    target: str, causal: bool, stages: int, refusal: str | None
+) -> None:
+    """Such a candidate is refused exactly when TileLang refuses the kernel."""
+    arguments = {"batch": 1, "heads": 2, "kv_heads": 2, "M": 256, "N": 256, "dim": 64, "causal": causal}
+    given = {"block_M": 64, "block_N": 64, "num_stages": stages, "threads": 128}
+    ranking = attention.rank(**arguments, **given, target=target)
+    if refusal is None:
+        assert ranking.candidates
+        assert attention.compile(**arguments, **given, target=target, build=False).config.tiles["num_stages"] == stages
+        return
+    assert not ranking.candidates
+    assert any(refusal in verdict.reason for verdict in ranking.refused)
+    prim_func = attention(**arguments, **given, variant="pipelined", workers=0)
+    with pytest.raises(core.TileHALError, match="Downcast"):
+        core.compile(prim_func, target=target, build=False)

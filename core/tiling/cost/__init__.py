@@ -11,6 +11,7 @@ from core.tiling.cost.machine import Machine, machine
 from core.tiling.cost.memory import traffic
 from core.tiling.cost.occupancy import Residency, demands, memory_bytes, peak_bytes, residency
 from core.tiling.cost.schedule import LaunchTime, block_time, bodies, launch_time, steps
+from core.tiling.cost.shared import pipelined
 from core.tiling.prediction import Prediction
 from core.tiling.profile import LaunchProfile, Profile
 from core.tiling.rules import Tiles
@@ -18,7 +19,7 @@ from core.tiling.rules import Tiles
 if TYPE_CHECKING:
     from core.hardware import Chip
 
-__all__ = ["demands", "memory_bytes", "peak_bytes", "predict"]
+__all__ = ["demands", "memory_bytes", "peak_bytes", "pipelined", "predict"]
 
 
 def predict(profile: Profile, chip: Chip, tiles: Tiles | None = None) -> Prediction:

@@ -8,10 +8,12 @@ own (warp specialisation) deals out the whole register file to the threads of on
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import ceil
 from typing import TYPE_CHECKING
 
 from core.tiling.cost.machine import Machine
+from core.tiling.cost.shared import added_bytes, pipelined
 from core.tiling.profile import LaunchProfile, OnChipBuffer
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
 _THREADS = 128
 _REGISTERS = 255
+#: Registers of a thread that copies on their way to shared memory take, at most.
+_PASSING = 64
 #: Groups of computing threads up to which TileLang moves registers from the copying ones to them (`setmaxnreg`).
 _GROUPS_WITH_OWN_REGISTERS = 3
 
@@ -53,30 +57,43 @@ def residency(launch: LaunchProfile, m: Machine) -> Residency:
         return Residency(threads, threads, False, 0, 0, 1, memory)
     # Warps that copy, of the kernel's own or of the compiler's making.
     specialised = launch.copy_threads > 0
-    by_compiler = (
-        not specialised
-        and m.warp_specialises
-        and any(
-            launch.loops[access.loop].stages >= 1 and access.mode == "read" and access.onchip == "shared"
-            for access in launch.accesses
-        )
-    )
+    by_compiler = not specialised and m.warp_specialises and pipelined(launch)
     launched = threads + (int(m.cost["copy_threads"]) if by_compiler else 0)
     threads -= launch.copy_threads
     specialised = specialised or by_compiler
-    fragments = peak_bytes(b for b in launch.buffers if b.scope.rpartition(".")[2] in ("fragment", "local"))
-    registers = int(-(-fragments // (4 * threads)) + m.cost["register_overhead"])
+    registers = estimated_registers(launch, threads, m)
     most = _most_registers(threads, launched, specialised, m)
     spilled = max(0, registers - most)
     shared = sum(bytes_ for name, bytes_ in memory.items() if name in _shared_names(m.chip))
-    reduced = 4 * threads if launch.reductions else 0
-    occupancy = m.chip.occupancy(launched, min(registers, most), 0, shared + reduced)
+    occupancy = m.chip.occupancy(launched, min(registers, most), 0, shared)
     blocks = occupancy.at_most
     if specialised:
         blocks = 1
     return Residency(
         threads, launched, specialised, registers, spilled, None if blocks is None else max(1, blocks), memory
     )
+
+
+def estimated_registers(launch: LaunchProfile, threads: int, m: Machine) -> int:
+    """Registers per thread before lowering.
+
+    Fragments that products leave in place count once; others also have temporaries of what is computed from them. Tiles
+    that a loop without stages copies to shared memory pass through registers.
+    """
+    share = 1.0 + m.cost["register_temporaries"]
+    held = peak_bytes(
+        replace(buffer, bytes=round(buffer.bytes * (1.0 if buffer.operand else share)))
+        for buffer in launch.buffers
+        if buffer.scope.rpartition(".")[2] in ("fragment", "local")
+    )
+    passing = 0.0
+    if launch.products:
+        by_loop: dict[int, float] = {}
+        for access in launch.accesses:
+            if access.mode == "read" and access.onchip == "shared" and launch.loops[access.loop].stages == 0:
+                by_loop[access.loop] = by_loop.get(access.loop, 0.0) + access.bytes
+        passing = min(max(by_loop.values(), default=0.0), 4.0 * threads * _PASSING)
+    return ceil((held + passing) / (4 * threads) + m.cost["register_overhead"])
 
 
 def _most_registers(threads: int, launched: int, specialised: bool, m: Machine) -> int:
@@ -93,7 +110,12 @@ def _most_registers(threads: int, launched: int, specialised: bool, m: Machine) 
 
 def memory_bytes(launch: LaunchProfile, chip: Chip) -> dict[str, int]:
     """Bytes per block in each on-chip memory of the chip, lifetimes and stages counted: a bound from above."""
-    return {memory.name: peak_bytes(buffers) for memory, buffers in demands(launch, chip)}
+    found = {memory.name: peak_bytes(buffers) for memory, buffers in demands(launch, chip)}
+    added = added_bytes(launch, chip)
+    if added:
+        name = chip.memory_for_scope("shared").name
+        found[name] = found.get(name, 0) + added
+    return found
 
 
 def demands(launch: LaunchProfile, chip: Chip) -> list[tuple[MemorySpace, tuple[OnChipBuffer, ...]]]:

@@ -1,0 +1,74 @@
+"""What lowering adds to the shared memory that a kernel declares: workspaces, barriers, alignment; a bound from above.
+
+A reduction whose row is spread over several waves passes partial results through a word per thread. Copies that
+complete at barriers need some, in static memory, which is filled up to where dynamic memory begins; tiles for such
+copies begin at multiples of the same figure (`cost.shared_granule_bytes`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from core.program.expressions import dtype_bits
+from core.tiling.profile import LaunchProfile, Reduction
+
+if TYPE_CHECKING:
+    from core.hardware import Chip
+
+#: Rows of an accumulator that one wave holds, and the fewest elements of a row a thread loads at a time.
+_WAVE_ROWS = 16
+_VECTOR_BITS = 128
+
+
+def added_bytes(launch: LaunchProfile, chip: Chip) -> int:
+    """Shared memory of a block beside the tiles that the kernel allocates, bytes."""
+    lanes = chip.main_unit.lanes_per_wave
+    if lanes is None or launch.threads is None:
+        return 0
+    granule = int(chip.cost.get("shared_granule_bytes", 0))
+    tiles = [b.total_bytes for b in launch.buffers if b.scope.startswith("shared") and b.first >= 0]
+    gaps = sorted(-size % granule for size in tiles) if granule else []
+    return _workspace(launch, lanes) + sum(gaps[:-1]) + (granule if has_barriers(launch, chip) else 0)
+
+
+def has_barriers(launch: LaunchProfile, chip: Chip) -> bool:
+    """Whether copies complete at barriers: the kernel's own, or those of a pipeline that the compiler splits."""
+    return launch.copy_threads > 0 or (chip.cost.get("copy_threads", 0) > 0 and pipelined(launch))
+
+
+def pipelined(launch: LaunchProfile) -> bool:
+    """Whether a loop with stages copies tiles to shared memory."""
+    return any(
+        launch.loops[access.loop].stages >= 1 and access.mode == "read" and access.onchip.startswith("shared")
+        for access in launch.accesses
+    )
+
+
+def _workspace(launch: LaunchProfile, lanes: int) -> int:
+    """Bytes for partial results. Reductions of one loop keep theirs; those of several statements have one in turn."""
+    together: dict[int, int] = {}
+    largest = 0
+    for reduction in launch.reductions:
+        size = _partials(reduction, launch, lanes)
+        outermost = _outermost(launch, reduction.loop)
+        if outermost:
+            together[outermost] = together.get(outermost, 0) + size
+        largest = max(largest, size, together.get(outermost, 0))
+    return largest
+
+
+def _partials(reduction: Reduction, launch: LaunchProfile, lanes: int) -> int:
+    threads = (launch.threads or 0) - launch.copy_threads
+    if reduction.accumulator:
+        across = threads // lanes > -(-reduction.rows // _WAVE_ROWS)
+    else:
+        narrowest = min((access.bits for access in launch.accesses), default=32)
+        across = min(threads, reduction.length * narrowest // _VECTOR_BITS) > lanes
+    return threads * dtype_bits(reduction.dtype) // 8 if across else 0
+
+
+def _outermost(launch: LaunchProfile, loop: int) -> int:
+    """The loop of the block's own statements that a loop is in, itself if it is one; 0 outside of any."""
+    while loop and launch.loops[loop].parent > 0:
+        loop = launch.loops[loop].parent
+    return loop

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from core.target import Target
     from core.tiling.ranking import Ranking
     from core.tiling.rules import Tiles
+    from core.tuning.report import TuneReport
 
 
 class KernelFactory:
@@ -152,6 +153,17 @@ class KernelFactory:
         from core.tiling.engine import rank_for
 
         return rank_for(self, args, kwargs, target)
+
+    def tune(self, *args: Any, target: str | Target | Chip = "auto", **options: Any) -> TuneReport:
+        """Measures the best candidates on the chip and remembers what came out; later compilations use it.
+
+        Takes the arguments of :meth:`compile`, or a list of shapes (tuples, or mappings by name) with what they share
+        by name. How it is done is said by the options of :func:`core.tuning.tuner.tune`: `candidates`, `budget_s`,
+        `timeout_s`, `executor`, `reference`, `resume`, ... See docs/tuning.md.
+        """
+        from core.tuning.tuner import tune_call
+
+        return tune_call(self, args, target, options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The PrimFunc itself, when every tile parameter is given: an ordinary factory."""

@@ -145,8 +145,8 @@ def measure(
         l2_bytes: of the last cache before the device's memory; asked of the device when None.
 
     Raises:
-        LaunchError: the device failed while the work was running.
-        TileHALError: whatever the work raises by itself.
+        LaunchError: the work failed, or the device did while it was running.
+        TileHALError: whatever of ours the work raises.
     """
     together = measure_together(
         {"": call},
@@ -207,8 +207,9 @@ def measure_together(
         raise
     except RuntimeError as error:
         raise LaunchError(
-            f"the device failed while it was being measured: {error}",
-            hint="a fault of an earlier launch can surface here: run with TILEHAL_LAUNCH_BLOCKING=1 to find it",
+            f"what was being measured failed: {error}",
+            hint="call it once by itself; a fault of an earlier launch can surface here too: run with "
+            "TILEHAL_LAUNCH_BLOCKING=1 to find it",
         ) from error
     return Together(
         {name: _measurement(ready[name], samples[name], works[name], cold_l2, confidence) for name in works}, confidence

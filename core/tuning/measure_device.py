@@ -110,6 +110,12 @@ class TorchDevice:
         # Read, not written: dirty lines would have to be written back while the kernel is being timed.
         self._flush_buffer().amax()
 
+    def clock_hz(self) -> float | None:
+        """The clock that the device runs at now, by its own cycle counter; None where torch cannot read that."""
+        if getattr(self._api, "_sleep", None) is None:
+            return None
+        return 1 / self._calibrate()[1]
+
     def _flush_buffer(self) -> Any:
         if self._buffer is None:
             torch = self._torch

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,12 @@ import torch
 
 import core
 from core.tuning.baseline import Build, Case, Criteria, Settings, compare, record_builds
-from core.tuning.baseline.measuring import measure_case, relative_error, tolerance_of
+from core.tuning.baseline.measuring import measure_case, relative_error
 from core.tuning.baseline.process import Worker, WorkerLost
 from core.tuning.baseline.recording import Step
 from core.tuning.baseline.worker import answer
 
-HERE = {"host": {"cpu": "EPYC", "revision": "abc"}, "targets": {"cpu:host": {"device": "EPYC"}}}
+HERE = {"host": {"cpu": "EPYC", "revision": "abc"}}
 CASES = [Case("kernels.py:one", "cpu"), Case("kernels.py:two", "cpu")]
 
 
@@ -36,9 +35,9 @@ class FakeWorker:
 
     def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
         if request["do"] == "describe":
-            return dict(HERE)
+            return {**HERE, "targets": {target: {"device": "EPYC"} for target in request["targets"]}}
         if request["do"] == "yardsticks":
-            return {"copy": {"median_s": 1e-3, "method": "wall"}}
+            return {"copy": {"median_s": 1e-3, "method": "wall"}, "clock_mhz": 1900 + request["pass"]}
         what = request["case"]["kernel"].partition(":")[2]
         self.log.append(f"{self.name} {what} pass {request['pass']}" + (" checked" if request["check"] else ""))
         return self.found(what, request["pass"])
@@ -86,6 +85,7 @@ def test_every_pass_is_a_new_process_and_goes_the_other_way() -> None:
     assert (row.compile_s, row.error, row.status) == (2.0, 1e-4, "ok")
     assert snapshot.yardsticks[row.case.target]["copy"].passes_s == (1e-3, 1e-3)
     assert snapshot.environment["settings"]["passes"] == 2
+    assert snapshot.environment["targets"][row.case.target]["clocks"] == {"passes_mhz": [1900, 1901]}
 
 
 def test_builds_take_turns_case_by_case_each_with_a_cache_of_its_own() -> None:
@@ -247,7 +247,7 @@ def reference(a, *, N):
     return x
 
 def inputs(*, N):
-    return {"A": lambda shape, dtype, device: (2.0 ** 30) * __import__("torch").ones(shape, dtype=dtype)}
+    return {"A": lambda shape, dtype, device: (2.0 ** 36) * __import__("torch").ones(shape, dtype=dtype)}
 """
 
 
@@ -265,6 +265,8 @@ class Here:
         self.build, self.monkeypatch = build, monkeypatch
 
     def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        if request["do"] == "yardsticks":
+            return {}  # in turn, nothing hangs on them
         with self.monkeypatch.context() as patch:
             for name, value in self.build.environment.items():
                 patch.setenv(name, value)
@@ -307,7 +309,8 @@ def test_a_wrong_output_is_told_and_not_timed(kernels: str) -> None:
     case = Case(f"{kernels}:other", "cpu", {"N": 4096}, reference=f"{kernels}:reference", inputs=f"{kernels}:inputs")
     found = measure_case(case, Settings(warmup_ms=1, repeat_ms=2))
     assert found["status"] == "wrong"
-    assert "the error of B is" in found["reason"]
+    assert found["reason"].startswith("B: ")
+    assert found["error"] > 1e-3
     assert "cold" not in found
     assert measure_case(case, Settings(warmup_ms=1, repeat_ms=2), check=False)["status"] == "ok"
 
@@ -319,6 +322,3 @@ def test_errors_are_relative_and_unwritten_elements_are_infinitely_wrong() -> No
     assert relative_error(torch.tensor([1.0, math.inf]), torch.tensor([1.0, math.inf])) == 0.0
     assert relative_error(torch.tensor([0.0]), torch.tensor([0.0])) == 0.0
     assert relative_error(torch.tensor([2**24 + 1]), torch.tensor([2**24])) > 0
-    assert (tolerance_of(torch.int32), tolerance_of(torch.float32)) == (0.0, 1e-4)
-    assert tolerance_of(torch.float8_e4m3fn) == 0.15
-    assert os.environ.get("PLANTED") is None

@@ -24,6 +24,7 @@ source = "package.kernels:copy"
 target = "cuda:h200"
 symbols = { rows = 128 }
 tolerance = 0.5
+flops = "rows * (2 if True else 1)"
 """
 
 
@@ -36,7 +37,14 @@ def test_a_suite_is_one_case_for_each_shape(tmp_path: Path, monkeypatch: pytest.
     assert load_suite(path, "cpu") == [
         Case("inside/kernels.py:softmax", "cpu", {"dtype": "float16", "M": 64, "N": 128}, reference=reference),
         Case("inside/kernels.py:softmax", "cpu", {"dtype": "float32", "M": 32, "N": 256}, reference=reference),
-        Case("package.kernels:copy", "cuda:h200", {}, {"rows": 128}, tolerance=0.5),
+        Case(
+            "package.kernels:copy",
+            "cuda:h200",
+            {},
+            {"rows": 128},
+            tolerance=0.5,
+            flop_formula="rows * (2 if True else 1)",
+        ),
     ]
 
 
@@ -56,6 +64,8 @@ def test_a_suite_may_be_json(tmp_path: Path) -> None:
         ("[[kernel]]\nsource = 'a:b'\nshape = []", "'shape' means nothing"),
         ("[[kernel]]\nsource = 'a:b'\nshapes = [1]", "a list of tables"),
         ("not toml", "cannot be read as a suite"),
+        ("[[kernel]]\nsource = 'a:b'\nflops = '2 * M'", r"flops = '2 \* M' cannot be evaluated"),
+        ("[[kernel]]\nsource = 'a:b'\nflops = '2 *'", "cannot be evaluated"),
     ],
 )
 def test_a_bad_suite_says_what_is_wrong(text: str, said: str, tmp_path: Path) -> None:
@@ -81,12 +91,15 @@ def test_the_operators_come_in_sizes_for_the_target(target: str) -> None:
     for case in cases:  # what they name is there, and takes the parameters they give
         assert callable(load(case.reference))
         assert load(case.kernel).arguments((), dict(case.parameters))
+        assert case.operations is not None
 
 
 def test_a_case_survives_its_file_and_says_its_name() -> None:
     case = Case("k.py:gemm", "cpu", {"M": 4, "dtype": "float16"}, {"N": 7}, "r:f", "i:f", 0.1)
     assert Case.from_json(case.to_json()) == case
     assert case.name == "gemm(M=4, dtype=float16, N=7)"
+    assert case.operations is None
+    assert Case("k.py:gemm", "cpu", {"M": 4}, {"N": 8}, flop_formula="M * N / 2").operations == 16.0
     assert case.key == Case("k.py:gemm", "cpu", {"dtype": "float16", "M": 4}, {"N": 7}).key
     assert case.key != Case("k.py:gemm", "cpu", {"dtype": "float16", "M": 5}, {"N": 7}).key
 

@@ -95,3 +95,18 @@ def test_a_simulator_is_not_timed() -> None:
     with pytest.raises(core.KernelError, match="runs in a simulator") as caught:
         simulated.benchmark()
     assert "device" in caught.value.hint
+
+
+@pytest.mark.gpu
+def test_on_a_device_neither_launches_nor_caches_count_where_they_must_not() -> None:
+    on_device = core.compile(add_rows, 4096, 4096, target="auto", out_idx=[1])
+    found = on_device.benchmark()
+    assert (found.warm.method, found.cold.method) == ("graph", "graph")
+    assert "sets of buffers" in found.cold.detail
+    # 128 MiB go through any cache there is: both times are the memory's, and nothing beats its bandwidth by far.
+    peak = on_device.chip.memory_for_scope("global").bandwidth_bytes_per_s
+    assert peak is not None
+    assert 0.3 * peak < found.bytes_per_s("cold") < 1.1 * peak
+    assert found.warm.median_s == pytest.approx(found.cold.median_s, rel=0.25)
+    small = core.compile(add_rows, 256, 64, target="auto", out_idx=[1])
+    assert small.benchmark().warm.median_s < 6e-6  # a launch from Python takes about as long, a graph's does not

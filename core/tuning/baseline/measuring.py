@@ -12,19 +12,16 @@ from core.errors import BaselineError, TileHALError
 from core.tuning.baseline.sources import load
 from core.tuning.baseline.suite import Case
 from core.tuning.benchmark import prepared
+from core.tuning.checking import difference
 from core.tuning.inputs import argument_bytes, copy_arguments, make_arguments, moved_bytes
 from core.tuning.measure import Work, measure
+from core.tuning.measure_device import TorchDevice
 from core.tuning.measure_host import Clock
 
 if TYPE_CHECKING:
     import torch
 
     from core.runtime.kernel import Kernel
-
-#: Largest error allowed by output dtype: a few units in the last place of what is stored, after sums in float32.
-_TOLERANCES = {"float64": 1e-6, "float32": 1e-4, "float16": 4e-3, "bfloat16": 3e-2}
-_COARSE = 0.15  # of 8 bits or fewer
-_NO_ROUNDING = 0.0  # of integers
 
 #: Extents of the yardsticks: a copy that no cache holds, and a product that no memory limits.
 _COPY_BYTES = {"cpu": 64 * 2**20}
@@ -77,7 +74,7 @@ def measure_case(case: Case, settings: Settings, *, index: int = 0, check: bool 
     arguments = make_arguments(signature, device, seed=index, symbols=case.symbols, values=values)
     found: dict[str, Any] = {
         "status": "ok",
-        "flops": kernel.program.footprint(case.symbols).flops,
+        "flops": case.operations if case.flop_formula else kernel.program.footprint(case.symbols).flops,
         "bytes_moved": moved_bytes(signature, arguments),
         "memory": {**_memory(kernel), "tensor_bytes": argument_bytes(arguments)},
         "tiles": dict(kernel.config.tiles),
@@ -94,7 +91,10 @@ def measure_case(case: Case, settings: Settings, *, index: int = 0, check: bool 
 
 
 def measure_yardsticks(target: str, settings: Settings) -> dict[str, Any]:
-    """A copy and a product of torch's on the target's device: what the machine gives, whatever our kernels do."""
+    """A copy and a product of torch's on the target's device: what the machine gives, whatever our kernels do.
+
+    With them the device's clock right after the product, in MHz, where it can be read.
+    """
     import torch
 
     from core.target import resolve
@@ -106,10 +106,12 @@ def measure_yardsticks(target: str, settings: Settings) -> dict[str, Any]:
     destination = torch.empty_like(source)
     a, b = (torch.randn(extent, extent, device=device).to(getattr(torch, dtype)) for _ in range(2))
     c = torch.empty_like(a)
-    return {
+    found: dict[str, Any] = {
         "copy": _timed(lambda: destination.copy_(source), device, settings, cold=False),
         "product": _timed(lambda: torch.mm(a, b, out=c), device, settings, cold=False),
     }
+    clock_hz = None if device == "cpu" else TorchDevice(device, flush_bytes=4).clock_hz()
+    return {**found, "clock_mhz": round(clock_hz / 1e6)} if clock_hz is not None else found
 
 
 def _timed(work: Work, device: str, settings: Settings, *, cold: bool) -> dict[str, Any]:
@@ -135,7 +137,7 @@ def _memory(kernel: Kernel) -> dict[str, int]:
 
 
 def _check(case: Case, kernel: Kernel, arguments: Sequence[Any]) -> tuple[float | None, str]:
-    """The error of a call on copies of the arguments, and what is wrong with it: nothing when within tolerance."""
+    """The error of a call on copies of the arguments, None where it is infinite, and what is wrong, if anything."""
     import torch
 
     signature = kernel.program.signature
@@ -157,15 +159,9 @@ def _check(case: Case, kernel: Kernel, arguments: Sequence[Any]) -> tuple[float 
             f" the outputs of {case.name} are {[tuple(one.shape) for one in outputs]}",
             hint="a reference returns the outputs in the kernel's order",
         )
-    errors = [relative_error(one, other) for one, other in zip(outputs, wanted, strict=True)]
-    for name, error, output in zip(_names(signature), errors, outputs, strict=True):
-        allowed = case.tolerance if case.tolerance is not None else tolerance_of(output.dtype)
-        if not error <= allowed:
-            said = f"{error:.2g}" if math.isfinite(error) else "not finite where the reference is"
-            return (max(errors) if all(map(math.isfinite, errors)) else None), (
-                f"the error of {name} is {said}, allowed is {allowed:.2g}"
-            )
-    return max(errors), ""
+    wrong = difference(signature, used, dict(zip(signature.outputs, wanted, strict=True)), case.tolerance)
+    error = max(relative_error(one, other) for one, other in zip(outputs, wanted, strict=True))
+    return (error if math.isfinite(error) else None), wrong or ""
 
 
 def relative_error(output: torch.Tensor, expected: torch.Tensor) -> float:
@@ -179,17 +175,6 @@ def relative_error(output: torch.Tensor, expected: torch.Tensor) -> float:
     norm = float(other.norm())
     difference = float((one - other).norm())
     return difference / norm if norm else (0.0 if difference == 0 else math.inf)
-
-
-def tolerance_of(dtype: torch.dtype) -> float:
-    """The largest error allowed in an output of this dtype unless a case says otherwise."""
-    if not dtype.is_floating_point:
-        return _NO_ROUNDING
-    return _TOLERANCES.get(str(dtype).removeprefix("torch."), _COARSE)
-
-
-def _names(signature: Any) -> list[str]:
-    return [signature.arguments[index].name for index in signature.outputs]
 
 
 def _accepted(function: Callable[..., Any], parameters: Mapping[str, Any]) -> dict[str, Any]:

@@ -167,7 +167,12 @@ class _Run:
         for target in self.targets:
             for build in builds:
                 if target not in self.yardsticks[build][index]:
-                    request = {"do": "yardsticks", "target": target, "settings": self.settings.to_json()}
+                    request = {
+                        "do": "yardsticks",
+                        "target": target,
+                        "pass": index,
+                        "settings": self.settings.to_json(),
+                    }
                     entry = {"build": build, "pass": index, "target": target, "found": self._ask(build, request)}
                     self._take(entry, journal)
         for case in self.cases if forwards else reversed(self.cases):
@@ -224,12 +229,21 @@ class _Run:
                 worker.stop()
         self.workers = [None] * len(self.builds)
 
+    @staticmethod
+    def _with_clocks(facts: Mapping[str, Any], passes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """A target's facts with the device's clock in each pass, where it could be read."""
+        clocks = [found["clock_mhz"] for found in passes if "clock_mhz" in found]
+        return {**facts, "clocks": {**facts.get("clocks", {}), **({"passes_mhz": clocks} if clocks else {})}}
+
     def _snapshot(self, build: int, described: Mapping[str, Any]) -> Snapshot:
         return Snapshot(
             environment={
                 "host": described["host"],
                 "settings": self.settings.to_json(),
-                "targets": described["targets"],
+                "targets": {
+                    target: self._with_clocks(facts, [found.get(target, {}) for found in self.yardsticks[build]])
+                    for target, facts in described["targets"].items()
+                },
             },
             rows=tuple(
                 make_row(case, [found[case.key] for found in self.found[build]])

@@ -5,16 +5,16 @@ from __future__ import annotations
 import json
 import os
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from core.errors import BaselineError
+from core.errors import BaselineError, TileHALError
 
 #: Suites that come with TileHAL, by the kind of target they are for.
 _DEFAULTS = {"cpu": "operators-cpu.toml", "": "operators.toml"}
-_KERNEL_KEYS = ("source", "target", "parameters", "shapes", "symbols", "reference", "inputs", "tolerance")
+_KERNEL_KEYS = ("source", "target", "parameters", "shapes", "symbols", "reference", "inputs", "tolerance", "flops")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,9 @@ class Case:
             it takes by keyword; returns the right output, or a list of them. Empty where there is none.
         inputs: a function, named like the kernel, called with the parameters by name; returns what to use instead of
             random arguments, as `values` of :func:`core.tuning.inputs.make_arguments`.
-        tolerance: the largest error allowed, see :attr:`core.tuning.baseline.Row.error`; by output dtype when None.
+        flop_formula: operations of one call that count, over the parameters and symbols: `2 * M * N * K`. Empty where
+            those in the kernel's text do, which has padded tiles and loops' upper bounds in it.
+        tolerance: share by which an element may be off, see :mod:`core.tuning.checking`; by output dtype when None.
     """
 
     kernel: str
@@ -40,6 +42,22 @@ class Case:
     reference: str = ""
     inputs: str = ""
     tolerance: float | None = None
+    flop_formula: str = ""
+
+    @property
+    def operations(self) -> float | None:
+        """What `flop_formula` comes to, None where it is empty. Raises BaselineError when it cannot be evaluated."""
+        if not self.flop_formula:
+            return None
+        from core.runtime.extents import Expression
+
+        try:
+            return float(Expression(self.flop_formula)({**self.parameters, **self.symbols}))
+        except (TileHALError, ArithmeticError, SyntaxError, TypeError, ValueError) as error:
+            raise BaselineError(
+                f"{self.name}: flops = {self.flop_formula!r} cannot be evaluated: {error}",
+                hint="write arithmetic over the parameters, as in 2 * M * N * K",
+            ) from error
 
     @property
     def name(self) -> str:
@@ -133,7 +151,7 @@ def _cases(path: Path, place: int, entry: Any, target: str) -> list[Case]:
     if not isinstance(shapes, list) or not all(isinstance(item, Mapping) for item in (*shapes, common)):
         raise BaselineError(f"{where}: parameters is a table and shapes a list of tables", hint="see docs/baselines.md")
     folder = path.parent
-    return [
+    cases = [
         Case(
             kernel=_from(folder, entry["source"]),
             target=entry.get("target", target),
@@ -142,9 +160,13 @@ def _cases(path: Path, place: int, entry: Any, target: str) -> list[Case]:
             reference=_from(folder, entry.get("reference", "")),
             inputs=_from(folder, entry.get("inputs", "")),
             tolerance=entry.get("tolerance"),
+            flop_formula=str(entry.get("flops", "")),
         )
         for shape in shapes
     ]
+    for case in cases:
+        _ = case.operations  # a mistake in it is said now, not after an hour
+    return cases
 
 
 def _from(folder: Path, spec: str) -> str:
@@ -153,10 +175,3 @@ def _from(folder: Path, spec: str) -> str:
     if not file.endswith(".py"):
         return spec
     return f"{Path(os.path.relpath(folder / file)).as_posix()}{colon}{name}"
-
-
-def given_cases(
-    specs: Sequence[str], target: str, parameters: Mapping[str, Any], *, symbols: Mapping[str, int] | None = None
-) -> list[Case]:
-    """One case for each kernel, all with the same parameters."""
-    return [Case(spec, target, dict(parameters), dict(symbols or {})) for spec in specs]

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Times the algorithms of the matrix product, with many tiles each, against torch.matmul (cuBLAS) on one NVIDIA GPU.
+"""Times the algorithms of the matrix product, with some tiles each, against torch.matmul (cuBLAS) on one NVIDIA GPU.
 
-    python scripts/explore_gemm.py --json explore-gemm.json            # everything, under four minutes on 16 cores
+    python scripts/explore_gemm.py --json explore-gemm.json            # the default shapes, two minutes on 16 cores
     python scripts/explore_gemm.py --shapes 4096x4096x4096 --kinds warpgroups --layout nt --dtype bfloat16
 
-Kernels are compiled by `--jobs` processes first. One child process then checks each (poisoned output, float32
-reference) and times it; when it hangs or dies, that kernel is noted and a new child goes on with the next. A time is
-the median over replays of a CUDA graph of launches: `ms` walks through copies of the inputs that exceed the L2 cache
+Kinds: `tiles` and `specialized` are variants of `core.ops.gemm`, `warpgroups` and `split` its neighbours. Kernels are
+compiled by `--jobs` processes first. One child process then checks each (poisoned output, float32 reference) and times
+it; when it hangs or the device is lost, that kernel is noted and a new child goes on with the next. A time is the
+median over replays of a CUDA graph of launches: `ms` walks through copies of the inputs that exceed the L2 cache
 twice, `hot_ms` uses one copy. The fastest of each shape are timed again in turn with cuBLAS; the last table is those.
 """
 
@@ -16,6 +17,7 @@ import argparse
 import json
 import multiprocessing
 import os
+import selectors
 import shutil
 import statistics
 import subprocess
@@ -30,84 +32,89 @@ sys.path.insert(0, str(ROOT))
 
 SHAPES = (
     (1024, 1024, 1024),
-    (2048, 2048, 2048),
     (4096, 4096, 4096),
     (8192, 8192, 8192),
     (4096, 14336, 4096),
-    (16384, 4096, 4096),
-    (128, 4096, 4096),
+    (1, 4096, 4096),
     (16, 4096, 4096),
     (64, 8192, 8192),
+    (128, 4096, 4096),
 )
+KINDS = ("tiles", "specialized", "warpgroups", "split")
 #: Bytes of inputs and outputs that a cold timing walks through.
 ROTATED_BYTES = 150e6
-#: Seconds without a result after which the child is taken to hang.
-HANG_S = 25
+#: Seconds without a result after which the child is taken to hang; more while it starts and loads torch.
+HANG_S, START_S = 25, 60
 #: How many of a shape's kernels are timed again, in turn with cuBLAS.
 FINALISTS = 4
 Config = dict[str, Any]
 
 
+def _block(block: str) -> Config:
+    return dict(zip(("block_M", "block_N", "block_K"), map(int, block.split("x")), strict=True))
+
+
 def _tiles(block: str, num_stages: int, threads: int, panel: int = 0, policy: int = 0) -> Config:
-    m, n, k = map(int, block.split("x"))
-    tile = {"block_M": m, "block_N": n, "block_K": k}
-    return {"kind": "tiles", **tile, "num_stages": num_stages, "threads": threads, "panel": panel, "policy": policy}
+    more = {"num_stages": num_stages, "threads": threads, "panel": panel, "policy": policy}
+    return {"kind": "tiles", **_block(block), **more}
+
+
+def _specialized(block: str, num_stages: int, threads: int, cluster: int, workers: int, panel: int = 8) -> Config:
+    more = {"num_stages": num_stages, "threads": threads, "panel": panel, "policy": 1}
+    return {"kind": "specialized", **_block(block), **more, "cluster": cluster, "workers": workers}
 
 
 def _warpgroups(block: str, num_stages: int, cluster: int, panel: int, blocks: int = 0, **more: Any) -> Config:
-    m, n, k = map(int, block.split("x"))
-    tile = {"block_M": m, "block_N": n, "block_K": k, "num_stages": num_stages}
+    tile = {**_block(block), "num_stages": num_stages}
     return {"kind": "warpgroups", **tile, "cluster": cluster, "panel": panel, "blocks": blocks, **more}
 
 
 def _split(block: str, num_stages: int, splits: int) -> Config:
-    m, n, k = map(int, block.split("x"))
-    return {"kind": "split", "block_M": m, "block_N": n, "block_K": k, "num_stages": num_stages, "splits": splits}
+    return {"kind": "split", **_block(block), "num_stages": num_stages, "splits": splits}
 
 
 def configs(M: int, N: int, K: int, units: int) -> list[Config]:
     """What is tried for one shape on a chip with so many SMs."""
-    if M == 16:
+    if M <= 16:
         return [
-            *(_tiles(b, s, 128) for b, s in (("16x32x256", 4), ("16x64x128", 4), ("16x64x256", 3), ("16x128x128", 4))),
-            *(_split(f"16x64x{k}", s, p) for k, s in ((64, 8), (128, 5)) for p in (2, 4, 8)),
-            *(_split(f"16x128x{k}", s, p) for k, s in ((64, 6), (128, 3)) for p in (4, 8)),
+            *(_tiles(b, s, 128) for b, s in (("16x32x256", 4), ("16x64x128", 4), ("16x128x128", 4))),
+            *(_specialized(b, s, 128, 1, 0) for b, s in (("64x32x128", 8), ("64x64x128", 6))),
+            *(_split(f"16x64x{k}", s, p) for k, s in ((64, 12), (128, 6)) for p in (2, 4)),
+            *(_split("16x64x128", 5, p) for p in (1, 8)),
+            *(_split("16x128x128", 4, p) for p in (4, 8)),
         ]
-    if M == 64:
+    if M <= 64:
         return [
             *(_tiles(b, s, 128) for b, s in (("64x64x128", 4), ("64x64x64", 6), ("64x128x64", 4))),
-            *(_split(f"64x64x{k}", s, p) for k, s in ((64, 8), (128, 4)) for p in (1, 2, 4)),
-            *(_split(f"64x128x{k}", s, p) for k, s in ((64, 7), (128, 3)) for p in (2, 4)),
+            *(_specialized(b, s, 128, 1, 0) for b, s in (("64x64x128", 6), ("64x64x64", 12))),
+            *(_split(f"64x64x{k}", s, p) for k, s in ((64, 10), (128, 5)) for p in (1, 2)),
+            _split("64x64x64", 5, 4),
+            *(_split("64x128x64", 6, p) for p in (2, 4)),
         ]
-    if M == 128:
+    if M <= 128:
         return [
             *(_tiles(b, s, t) for b, s, t in (("64x64x128", 4, 128), ("128x64x64", 5, 256), ("128x32x128", 4, 256))),
-            *(_warpgroups(f"128x32x{k}", s, c, 0) for k, s in ((64, 8), (128, 4)) for c in (4, 8)),
-            *(_warpgroups("128x64x64", 7, c, 0) for c in (2, 4)),
-            *(_split(f"128x64x{k}", s, p) for k, s in ((64, 6), (128, 3)) for p in (2, 4)),
-            *(_split(f"128x128x{k}", s, p) for k, s in ((64, 5), (128, 2)) for p in (4, 8)),
+            *(_specialized(b, s, 128, 1, 0) for b, s in (("64x64x128", 6), ("128x32x128", 5))),
+            *(_specialized("64x64x128", 6, 128, 2, 0),),
+            *(_split(f"128x64x{k}", s, p) for k, s in ((64, 7), (128, 3)) for p in (1, 2)),
+            *(_split("128x128x64", 5, p) for p in (2, 4)),
         ]
-    if M == 1024:
+    if M <= 1024:
         return [
-            *(
-                _tiles(b, 4, t)
-                for b, t in (("64x64x64", 128), ("64x128x64", 128), ("128x64x64", 256), ("64x64x128", 128))
-            ),
-            *(_warpgroups("128x64x64", 6, c, 0) for c in (1, 2)),
-            *(_warpgroups("128x128x64", 4, c, 0) for c in (1, 2)),
+            _tiles("64x128x64", 4, 128),
+            *(_specialized("64x128x64", s, 128, c, 0) for s, c in ((4, 1), (6, 1), (4, 2))),
+            *(_specialized("128x64x64", 6, t, 1, 0) for t in (128, 256)),
+            *(_warpgroups("128x64x64", s, c, 0) for s, c in ((4, 1), (6, 1), (6, 2))),
             *(_split("64x128x64", 6, p) for p in (1, 2)),
-            *(_split(b, 5, 2) for b in ("128x128x64", "128x64x64")),
         ]
     return [
-        *(_tiles("128x256x64", 4, 256, panel, policy) for panel, policy in ((16, 0), (16, 1), (8, 1))),
-        *(_tiles("256x128x64", 4, 256, 16, policy) for policy in (0, 1)),
-        _tiles("128x128x64", 4, 256, 16, 1),
-        *(_warpgroups("128x256x64", 4, c, 8, b) for c in (1, 2) for b in (units, 0)),
-        *(_warpgroups("128x256x64", 4, 2, p, units) for p in (4, 16)),
+        *(_specialized("256x128x64", s, 256, c, units) for s, c in ((4, 1), (4, 2), (3, 2))),
+        *(_specialized("128x256x64", 4, 256, c, units) for c in (1, 2)),
+        _specialized("256x128x64", 4, 256, 2, units, panel=16),
         *(_warpgroups("256x128x64", 4, c, 8, units, chunk=32) for c in (1, 2)),
-        _warpgroups("256x128x64", 4, 2, 8, 0, chunk=32),
-        *(_warpgroups("128x128x64", 4, c, 8, units, alternate=True) for c in (1, 2)),
-        _warpgroups("128x192x64", 3, 2, 8, units, alternate=True),
+        *(_warpgroups("128x256x64", 4, c, 8, units) for c in (1, 2)),
+        _warpgroups("128x128x64", 5, 2, 8, units, alternate=True),
+        _warpgroups("128x192x64", 4, 2, 8, units, alternate=True, chunk=32),
     ]
 
 
@@ -118,10 +125,13 @@ def kernel_for(shape: tuple[int, int, int], config: Config, options: argparse.Na
     kind, tile = config["kind"], {name: value for name, value in config.items() if name != "kind"}
     trans_a, trans_b = options.layout[0] == "t", options.layout[1] == "t"
     types = {"dtype": options.dtype, "trans_a": trans_a, "trans_b": trans_b}
-    if kind == "tiles":
+    if kind in ("tiles", "specialized"):
         from core.ops.gemm import gemm
 
-        return gemm.compile(*shape, **types, **tile, target=options.target, build=True)
+        variant = {"variant": "warp_specialized"} if kind == "specialized" else {"variant": "tiled", "cluster": 1}
+        if kind == "tiles":
+            tile = {**tile, "workers": 0}
+        return gemm.compile(*shape, **types, **variant, **tile, target=options.target, build=True)
     types |= {"out_dtype": options.dtype, "accum_dtype": "float32"}
     if kind == "warpgroups":
         from core.ops.gemm_warpgroups import WarpgroupTile, warpgroup_gemm
@@ -209,13 +219,14 @@ class Bench:
         self.torch.matmul(a, b, out=c)
 
 
-def time_shape(shape: tuple[int, int, int], rows: list[Config], options: argparse.Namespace, out: Any) -> None:
-    """Checks and times the configurations of one shape, then the best ones again in turn with cuBLAS."""
+def time_shape(item: dict[str, Any], options: argparse.Namespace, out: Any) -> None:
+    """Checks and times what is left of one shape, then the best ones, known before or now, in turn with cuBLAS."""
+    shape = tuple(item["shape"])
     bench = Bench(shape, options)
     reference = bench.graph(bench.cublas, bench.views)
     hot_reference = bench.graph(bench.cublas, bench.views[:1])
     timed = []
-    for config in rows:
+    for config, known_ms in [*item["good"], *((config, None) for config in item["todo"])]:
         out({"start": config, "shape": shape})
         row: dict[str, Any] = {"shape": shape, "config": config}
         try:
@@ -230,11 +241,12 @@ def time_shape(shape: tuple[int, int, int], rows: list[Config], options: argpars
             ms, cublas_ms, hot_ms = (statistics.median(column) for column in zip(*samples, strict=True))
             row |= {"status": "ok", "ms": ms, "cublas_ms": cublas_ms, "hot_ms": hot_ms, "ratio": cublas_ms / ms}
             timed.append((ms, config, graph, hot))
-            timed.sort(key=lambda item: item[0])
+            timed.sort(key=lambda entry: entry[0])
             del timed[FINALISTS:]
         except Exception as error:
             row |= {"status": "failed", "reason": f"{type(error).__name__}: {str(error)[:300]}"}
-        out(row)
+        if known_ms is None or row["status"] != "ok":
+            out(row)
         if row["status"] == "failed":
             bench.torch.cuda.synchronize()  # raises when the device is lost: the parent starts another child
     rounds = [
@@ -243,7 +255,7 @@ def time_shape(shape: tuple[int, int, int], rows: list[Config], options: argpars
     ]
     medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
     finals = [
-        {"config": item[1], "ms": medians[2 + 2 * i], "hot_ms": medians[3 + 2 * i]} for i, item in enumerate(timed)
+        {"config": entry[1], "ms": medians[2 + 2 * i], "hot_ms": medians[3 + 2 * i]} for i, entry in enumerate(timed)
     ]
     out({"final": shape, "cublas_ms": medians[0], "cublas_hot_ms": medians[1], "finals": finals})
 
@@ -255,14 +267,16 @@ def child(options: argparse.Namespace) -> None:
     def out(event: dict[str, Any]) -> None:
         print(json.dumps(event), flush=True)
 
-    for shape, rows in work:
-        time_shape(tuple(shape), rows, options, out)
+    for item in work:
+        time_shape(item, options, out)
 
 
-def time_all(work: list[Any], options: argparse.Namespace, take: Any) -> None:
-    """Runs children until every configuration has its result."""
-    import selectors
+def time_all(work: list[dict[str, Any]], options: argparse.Namespace, take: Any) -> None:
+    """Runs children until every configuration has its result.
 
+    Args:
+        work: a dictionary a shape: `shape`, `todo` (configurations), `good` (pairs of a configuration and its time).
+    """
     while work:
         process = subprocess.Popen(
             [sys.executable, __file__, "--child", *sys.argv[1:]],
@@ -278,9 +292,9 @@ def time_all(work: list[Any], options: argparse.Namespace, take: Any) -> None:
         selector = selectors.DefaultSelector()
         selector.register(process.stdout, selectors.EVENT_READ)
         current: dict[str, Any] | None = None
-        cause = ""
+        heard = settled = False
         while True:
-            if not selector.select(HANG_S + (20 if current is None else 0)):
+            if not selector.select(HANG_S if heard else START_S):
                 process.kill()
                 cause = f"no result after {HANG_S} s"
                 break
@@ -288,38 +302,47 @@ def time_all(work: list[Any], options: argparse.Namespace, take: Any) -> None:
             if not line:
                 cause = f"the process died with status {process.wait()}"
                 break
+            heard = True
             event = json.loads(line)
             if "start" in event:
                 current = event
                 continue
             take(event)
-            if "final" in event:
-                work = [item for item in work if list(item[0]) != list(event["final"])]
-            else:
-                _drop(work, event["shape"], event["config"])
-            current = None
+            settle(work, event)
+            settled, current = True, None
         process.wait()
         if not work:
             return
         if current is not None:
-            take({"shape": current["shape"], "config": current["start"], "status": "hang", "reason": cause})
-            _drop(work, current["shape"], current["start"])
-        elif process.returncode:
-            take({"shape": work[0][0], "config": {}, "status": "hang", "reason": cause})
-            work = work[1:]
+            lost = {"shape": current["shape"], "config": current["start"], "status": "hang", "reason": cause}
+            take(lost)
+            settle(work, lost)
+        elif not settled:
+            take({"shape": work[0]["shape"], "config": None, "status": "hang", "reason": f"between kernels: {cause}"})
+            del work[0]
 
 
-def _drop(work: list[Any], shape: Any, config: Config) -> None:
+def settle(work: list[dict[str, Any]], event: dict[str, Any]) -> None:
+    """Takes what an event decides off the work."""
+    if "final" in event:
+        work[:] = [item for item in work if list(item["shape"]) != list(event["final"])]
+        return
     for item in work:
-        if list(item[0]) == list(shape):
-            item[1] = [other for other in item[1] if other != config]
+        if list(item["shape"]) == list(event["shape"]):
+            config = event["config"]
+            item["todo"] = [other for other in item["todo"] if other != config]
+            item["good"] = [pair for pair in item["good"] if pair[0] != config]
+            if event["status"] == "ok":
+                item["good"] = sorted([*item["good"], (config, event["ms"])], key=lambda pair: pair[1])[:FINALISTS]
 
 
-def label(config: Config) -> str:
+def label(config: Config | None) -> str:
     """One line that names a configuration."""
-    block = "x".join(str(config.get(f"block_{axis}")) for axis in "MNK")
+    if config is None:
+        return "-"
+    block = "x".join(str(config[f"block_{axis}"]) for axis in "MNK")
     skip = ("kind", "block_M", "block_N", "block_K")
-    return f"{config.get('kind'):10} {block:12} " + " ".join(f"{k}={v}" for k, v in config.items() if k not in skip)
+    return f"{config['kind']:11} {block:12} " + " ".join(f"{k}={v}" for k, v in config.items() if k not in skip)
 
 
 def environment() -> dict[str, Any]:
@@ -341,7 +364,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", default="cuda:h200")
     parser.add_argument("--shapes", nargs="*", default=["x".join(map(str, shape)) for shape in SHAPES])
-    parser.add_argument("--kinds", nargs="*", default=["tiles", "warpgroups", "split"])
+    parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS)
     parser.add_argument("--layout", default="nn", choices=("nn", "nt", "tn", "tt"))
     parser.add_argument("--dtype", default="float16", choices=("float16", "bfloat16"))
     parser.add_argument("--units", type=int, default=132, help="SMs of the GPU: blocks of a persistent launch")
@@ -393,11 +416,10 @@ def main() -> int:
             print(f"{name:17} {label(event['config'])}: {figures}", flush=True)
         save()
 
-    work = [
-        [list(shape), [row["config"] for row in built if row["shape"] == shape and row["status"] == "built"]]
-        for shape in shapes
-    ]
-    time_all([item for item in work if item[1]], options, take)
+    work: list[dict[str, Any]] = [{"shape": list(shape), "todo": [], "good": []} for shape in shapes]
+    for item in work:
+        item["todo"] = [r["config"] for r in built if list(r["shape"]) == item["shape"] and r["status"] == "built"]
+    time_all([item for item in work if item["todo"]], options, take)
     result["seconds"] = time.perf_counter() - started
     save()
     print(f"\n{'shape':17} {'cuBLAS':>8} {'best':>8} ratio  {'hot':>6}  tile")

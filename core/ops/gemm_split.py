@@ -67,11 +67,11 @@ def split_gemm(
                 (num_stages, block_N, block_K) if trans_b else (num_stages, block_K, block_N), dtype
             )
             mine = T.alloc_shared((block_M, width), accum_dtype)
-            parts = T.alloc_shared((splits, height, width), accum_dtype)
+            parts = T.alloc_shared((max(1, splits - 1), height, width), accum_dtype)
             accumulator = T.alloc_fragment((block_N, block_M), accum_dtype)
             full = T.alloc_barrier([1] * num_stages)
             empty = T.alloc_barrier([2 * block_N // 32] * num_stages)
-            arrived = T.alloc_cluster_barrier([splits])
+            arrived = T.alloc_cluster_barrier([max(1, splits - 1)])
             thread = T.get_thread_binding()
             rank = bx % splits
             row, column = by * block_M, bx // splits * block_N
@@ -132,24 +132,29 @@ def split_gemm(
                 for j, i in T.Parallel(block_N, block_M):
                     mine[i, j] = accumulator[j, i]
                 T.fence_proxy_async()
-            # The parts take the place of tiles: every block of the cluster has read its last one.
-            T.cluster_sync()
+            if splits > 1:
+                # The parts take the place of tiles: every block of the cluster has read its last one.
+                T.cluster_sync()
             if thread >= 128:
-                for peer in T.unroll(splits, explicit=True):
-                    T.copy_cluster(
-                        mine[peer * height : (peer + 1) * height, :],
-                        parts[rank, :, :],
-                        dst_block=peer,
-                        remote_barrier=arrived[0],
-                    )
-                T.mbarrier_wait_parity(arrived[0], 0)
                 total = T.alloc_fragment((height, block_N), accum_dtype)
-                T.clear(total)
-                for s in T.unroll(splits, explicit=True):
-                    for i, j in T.Parallel(height, block_N):
-                        total[i, j] += parts[s, i, j]
+                if splits > 1:
+                    for step in T.unroll(splits - 1, explicit=True):
+                        peer = (rank + step + 1) % splits
+                        T.copy_cluster(
+                            mine[peer * height : (peer + 1) * height, :],
+                            parts[step, :, :],
+                            dst_block=peer,
+                            remote_barrier=arrived[0],
+                        )
+                T.copy(mine[rank * height : (rank + 1) * height, 0:block_N], total)
+                if splits > 1:
+                    T.mbarrier_wait_parity(arrived[0], 0)
+                    for s in T.unroll(splits - 1, explicit=True):
+                        for i, j in T.Parallel(height, block_N):
+                            total[i, j] += parts[s, i, j]
                 T.copy(total, C[row + rank * height, column])
-            # A block may not end while what it sent is still read from its memory.
-            T.cluster_sync()
+            if splits > 1:
+                # A block may not end while what it sent is still read from its memory.
+                T.cluster_sync()
 
     return main

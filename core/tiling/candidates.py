@@ -86,27 +86,38 @@ def candidates(
         Preferred configurations in the order of the rules' lists, then the product of values; and the refused ones.
 
     Raises:
-        BackendHookError: a rule's `forbid` raised.
+        BackendHookError: a rule's `forbid` or `leave_out` raised.
     """
     found = _Space(shape, standing(rules)[0], overrides or {})
     accepted: list[Candidate] = []
+    possible: list[Candidate] = []
+    left_out: list[Verdict] = []
     for candidate in found:
         forbidden = forbidding(shape, found.rules, candidate.tiles)
-        if forbidden is None:
+        if forbidden is not None:
+            found.refused.append(_refused(candidate, *forbidden))
+            continue
+        possible.append(candidate)
+        # What a rule asks for by name it does not leave out.
+        unwanted = None if candidate.preferred is not None else leaving_out(shape, found.rules, candidate.tiles)
+        if unwanted is None:
             accepted.append(candidate)
         else:
-            rule, reason = forbidden
-            found.refused.append(
-                Verdict(
-                    candidate.tiles,
-                    candidate.chosen_by,
-                    "refused",
-                    f"{rule}: {reason}",
-                    rules=tuple(dict.fromkeys((*candidate.rules, rule))),
-                    preferred=candidate.preferred,
-                )
-            )
-    return accepted, found.refused
+            left_out.append(_refused(candidate, unwanted[0], f"left out: {unwanted[1]}"))
+    if not accepted:
+        return possible, found.refused
+    return accepted, [*found.refused, *left_out]
+
+
+def _refused(candidate: Candidate, rule: str, reason: str) -> Verdict:
+    return Verdict(
+        candidate.tiles,
+        candidate.chosen_by,
+        "refused",
+        f"{rule}: {reason}",
+        rules=tuple(dict.fromkeys((*candidate.rules, rule))),
+        preferred=candidate.preferred,
+    )
 
 
 def forbidding(shape: KernelShape, rules: Sequence[TileRule], tiles: Tiles) -> tuple[str, str] | None:
@@ -115,14 +126,28 @@ def forbidding(shape: KernelShape, rules: Sequence[TileRule], tiles: Tiles) -> t
     Raises:
         BackendHookError: a rule's `forbid` raised.
     """
+    return _first_reason("forbid", shape, rules, tiles)
+
+
+def leaving_out(shape: KernelShape, rules: Sequence[TileRule], tiles: Tiles) -> tuple[str, str] | None:
+    """The first rule that would not consider a configuration (by parameter name) with its reason, or None.
+
+    Raises:
+        BackendHookError: a rule's `leave_out` raised.
+    """
+    return _first_reason("leave_out", shape, rules, tiles)
+
+
+def _first_reason(part: str, shape: KernelShape, rules: Sequence[TileRule], tiles: Tiles) -> tuple[str, str] | None:
     keyed = by_key(shape, tiles)
     for rule in rules:
-        if rule.forbid is None:
+        judge = rule.forbid if part == "forbid" else rule.leave_out
+        if judge is None:
             continue
         try:
-            reason = rule.forbid(shape, keyed)
+            reason = judge(shape, keyed)
         except Exception as error:
-            raise rule_error(rule, "forbid", shape, keyed, error) from error
+            raise rule_error(rule, part, shape, keyed, error) from error
         if reason is not None:
             return rule.name, reason
     return None

@@ -49,8 +49,11 @@ class TileRule:
         prefer: configurations (whole or partial) that are tried before anything the cost model ranks, most wanted
             first: a measured table. Parameters a configuration leaves out are ranked by the cost model.
         forbid: returns why a configuration (by key) is not allowed on this chip, or None.
-        inspect: the same by what the candidate does, read off its profile: how each matrix product is shared by warps,
-            how its operands lie. Asked of the candidates that `forbid` lets pass, once their profiles are known.
+        leave_out: returns why a configuration, though possible, is not worth considering, or None: a variant's
+            parameter that another variant does not have, accumulators that would not stay in registers. Where nothing
+            else is there to consider (the user may have asked for it) it leaves nothing out.
+        inspect: as `forbid`, by what the candidate does, read off its profile: how warps share each matrix product, how
+            its operands lie. Asked of the candidates that `forbid` lets pass, once their profiles are known.
         weigh: a factor on the cost model's predicted time (1.0 agrees with it), for what the model cannot see.
         replaces: names of rules of lower priority that this one stands for.
     """
@@ -60,6 +63,7 @@ class TileRule:
     values: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     prefer: tuple[Tiles, ...] = ()
     forbid: Callable[[KernelShape, Tiles], str | None] | None = None
+    leave_out: Callable[[KernelShape, Tiles], str | None] | None = None
     inspect: Callable[[KernelShape, Tiles, Profile], str | None] | None = None
     weigh: Callable[[KernelShape, Tiles, Prediction], float] | None = None
     replaces: tuple[str, ...] = ()

@@ -168,3 +168,17 @@ def test_more_configurations_than_can_be_looked_at_lose_the_last_values_and_it_i
     assert {v.reason for v in refused} == {
         f"{name}: more than {MOST_CONFIGURATIONS} configurations: the last values go" for name in "abc"
     }
+
+
+def test_what_a_rule_leaves_out_is_not_considered_unless_nothing_else_is_there() -> None:
+    def leave_out(kernel: KernelShape, tiles: Mapping[str, Any]) -> str | None:
+        return "large tiles are for other shapes" if tiles["M"] > 64 else None
+
+    rule = TileRule("r", "x", values={"M": (128, 64), "stages": (2,)}, leave_out=leave_out)
+    accepted, refused = candidates(shape(M=4096), [rule])
+    assert values_of("bm", accepted) == [64]
+    assert [v.reason for v in refused] == ["r: left out: large tiles are for other shapes"]
+    # The user's own number, and what a rule asks for by name, are considered all the same.
+    assert values_of("bm", candidates(shape(M=4096), [rule], {"bm": 128})[0]) == [128]
+    table = TileRule("table", "x", prefer=({"M": 128},))
+    assert values_of("bm", candidates(shape(M=4096), [table, rule])[0]) == [128, 64]

@@ -1,4 +1,4 @@
-"""Tiles of attention on NVIDIA GPUs: queries a block keeps, keys it walks over; and of decoding, who shares the keys."""
+"""Tiles of attention on NVIDIA GPUs: queries a block keeps, keys it walks over, and blocks that share the keys."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ _WIDE = 512
 _FEW_QUERIES = 32
 #: Least keys a block that shares them should have.
 _SHARE = 256
-#: Registers of a thread's accumulators that leave enough for the rest of 255.
-_ACCUMULATORS = 200
 
 
 def attention_rule(chip: Chip, kernel: KernelShape) -> TileRule:
@@ -27,36 +25,39 @@ def attention_rule(chip: Chip, kernel: KernelShape) -> TileRule:
     return TileRule(
         "cuda.attention-tile",
         "64 queries a warpgroup (16 a warp), as many keys as leave registers for the scores and the output",
-        values=_values(chip, kernel) | (attention_variants.values(chip, kernel) if variants else {}),
-        forbid=_forbid(chip, attention_variants.forbid(chip, kernel) if variants else None),
+        values={**_values(chip, kernel), **(attention_variants.values(chip, kernel) if variants else {})},
+        forbid=matrix.forbid(chip),
+        leave_out=_leave_out(attention_variants.leave_out if variants else None),
         inspect=matrix.inspect(chip),
     )
 
 
 def _values(chip: Chip, kernel: KernelShape) -> dict[str, Sequence[Value]]:
     """By key, most wanted first."""
+    return {**_tiles(chip, kernel), **_shares(chip, kernel)}
+
+
+def _tiles(chip: Chip, kernel: KernelShape) -> dict[str, Sequence[Value]]:
     queries = kernel.dimensions.get("M")
     dim = kernel.dimensions.get("dim", _HEAD)
     narrow = dim <= _HEAD // 2
-    shares = _shares(chip, kernel)
     if queries is not None and queries <= _FEW_QUERIES:
-        few: dict[str, Sequence[Value]] = {"M": (16, 32), "N": (64, 128, 32, 256), "threads": (128, 64)}
-        return few | {"stages": (2, 3, 4)} | shares
+        return {"M": (16, 32), "N": (64, 128, 32, 256), "threads": (128, 64), "stages": (2, 3, 4)}
     if matrix.has_warpgroups(chip) and dim >= _WIDE:
-        return {"M": (64,), "N": (64, 32, 48), "threads": (256,), "stages": (2, 3, 4)} | shares
+        return {"M": (64,), "N": (64, 32, 48), "threads": (256,), "stages": (2, 3, 4)}
     if matrix.has_warpgroups(chip):
         return {
             "M": (128, 192, 64, 256) if narrow else (128, 64, 192),
             "N": (128, 64, 256) if narrow else (128, 64),
             "threads": (256, 128, 384),
             "stages": (2, 1, 3),
-        } | shares
+        }
     return {
         "M": (128, 64, 32),
         "N": (64, 128, 32) if narrow else (64, 32, 128),
         "threads": (128, 256),
         "stages": (2, 1, 3),
-    } | shares
+    }
 
 
 def _shares(chip: Chip, kernel: KernelShape) -> Mapping[str, Sequence[Value]]:
@@ -70,17 +71,16 @@ def _shares(chip: Chip, kernel: KernelShape) -> Mapping[str, Sequence[Value]]:
     return {"split_N": tuple(dict.fromkeys((1, *(parts for parts in wanted if keys >= _SHARE * parts))))}
 
 
-def _forbid(
-    chip: Chip, variants: Callable[[KernelShape, Tiles], str | None] | None
+def _leave_out(
+    variants: Callable[[KernelShape, Tiles], str | None] | None,
 ) -> Callable[[KernelShape, Tiles], str | None]:
-    """For `TileRule.forbid`: what products allow, registers for both accumulators, and what the variants are for."""
-    products = matrix.forbid(chip)
+    """For `TileRule.leave_out`: too few registers for both accumulators, and what the variants are not for."""
 
-    def forbid(kernel: KernelShape, tiles: Tiles) -> str | None:
-        reason = products(kernel, tiles) or _over_registers(kernel, tiles)
+    def leave_out(kernel: KernelShape, tiles: Tiles) -> str | None:
+        reason = _over_registers(kernel, tiles)
         return reason if reason is not None or variants is None else variants(kernel, tiles)
 
-    return forbid
+    return leave_out
 
 
 def _over_registers(kernel: KernelShape, tiles: Tiles) -> str | None:
@@ -90,6 +90,6 @@ def _over_registers(kernel: KernelShape, tiles: Tiles) -> str | None:
     if m is None or n is None or not threads or dim is None:
         return None
     needed = m * (n + dim) // threads
-    if needed > _ACCUMULATORS:
-        return f"left out: {m} x ({n} + {dim}) float32 accumulators are {needed} registers a thread"
+    if needed > matrix.ACCUMULATORS:
+        return f"{m} x ({n} + {dim}) float32 accumulators are {needed} registers a thread"
     return None

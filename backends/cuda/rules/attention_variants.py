@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from core.hardware import Chip
 from core.tiling import KernelShape, Tiles, Value
@@ -17,6 +17,10 @@ _ROWS, _GROUP = 64, 128
 _LINE_BYTES, _LONGEST = 128, 256
 #: Registers of a thread for scores, weights and output, by computing warpgroups: 240, 240 and 160 without the rest.
 _BUDGET = {1: 208, 2: 208, 3: 128}
+#: Usual width of a head; wider ones leave no room for long tiles of keys.
+_HEAD = 128
+#: Least keys of a tile for two warpgroups; and tiles that only the variants by hand are given.
+_LEAST_KEYS, _BY_HAND_KEYS = 80, (80, 96, 176)
 #: Narrower tiles of keys leave room for a third one in flight.
 _THREE_IN_FLIGHT = 96
 
@@ -46,7 +50,7 @@ def values(chip: Chip, kernel: KernelShape) -> dict[str, Sequence[Value]]:
     stay = units is not None and tiles > units
     return {
         "M": (128, 192, 64),
-        "N": (128, 160, 96, 192, 64) if dim <= 64 else (128, 160, 80, 96, 176, 64) if dim <= 128 else (80, 64),
+        "N": (128, 160, 96, 192, 64) if dim <= 64 else (128, 160, 80, 96, 176, 64) if dim <= _HEAD else (80, 64),
         "threads": (256, 384, 128),
         "stages": (2, 3),
         "variant": (_BY_HAND, _ORDERED, _PLAIN),
@@ -54,29 +58,24 @@ def values(chip: Chip, kernel: KernelShape) -> dict[str, Sequence[Value]]:
     }
 
 
-def forbid(chip: Chip, kernel: KernelShape) -> Callable[[KernelShape, Tiles], str | None]:
-    """For `TileRule.forbid`: leaves out what a variant does not have, and what its design is not for."""
-    del chip
-
-    def judge(kernel: KernelShape, tiles: Tiles) -> str | None:
-        m, n, threads, stages = (number(tiles, key) or 0 for key in ("M", "N", "threads", "stages"))
-        groups = threads // _GROUP
-        variant, workers = tiles.get("variant"), number(tiles, "workers")
-        if m != _ROWS * groups:
-            return f"left out: {threads} threads are {groups} warpgroups, which take {_ROWS} rows each"
-        if variant == _PLAIN:
-            if workers:
-                return f"left out: blocks that stay are of the variants {_BY_HAND} and {_ORDERED}"
-            return f"left out: {_PLAIN}, {n} keys are no tile worth its copies" if n in (80, 176) else None
-        if variant == _ORDERED and groups != 2:
-            return f"left out: {_ORDERED} is for two warpgroups"
-        if n < 2 * _ROWS and groups < 2:
-            return "left out: one warpgroup with few keys waits for copies"
-        if stages > 2 and n > _THREE_IN_FLIGHT:
-            return f"left out: two tiles of {n} keys in flight are enough"
-        needed = n // 2 + n // 4 + kernel.dimensions["dim"] // 2
-        if needed > _BUDGET.get(groups, 0):
-            return f"left out: {n} keys need {needed} registers a thread, and {groups} warpgroups leave fewer"
-        return None
-
-    return judge
+def leave_out(kernel: KernelShape, tiles: Tiles) -> str | None:
+    """For `TileRule.leave_out`: what a variant does not have, and what its design is not for."""
+    m, n, threads, stages = (number(tiles, key) or 0 for key in ("M", "N", "threads", "stages"))
+    groups = threads // _GROUP
+    variant, workers = tiles.get("variant"), number(tiles, "workers")
+    if m != _ROWS * groups:
+        return f"{threads} threads are {groups} warpgroups, which take {_ROWS} rows each"
+    if variant == _PLAIN:
+        if workers:
+            return f"blocks that stay are of the variants {_BY_HAND} and {_ORDERED}"
+        return f"tiles of {n} keys are of the variants by hand" if n in _BY_HAND_KEYS else None
+    if variant == _ORDERED and groups != 2:
+        return f"{_ORDERED} is for two warpgroups"
+    if n < (2 * _ROWS if groups < 2 else _LEAST_KEYS) and kernel.dimensions["dim"] <= _HEAD:
+        return f"tiles of {n} keys, products too short to hide a softmax behind"
+    if stages > 2 and n > _THREE_IN_FLIGHT:
+        return f"two tiles of {n} keys in flight are enough"
+    needed = n // 2 + n // 4 + kernel.dimensions["dim"] // 2
+    if needed > _BUDGET.get(groups, 0):
+        return f"{n} keys need {needed} registers a thread, and {groups} warpgroups leave fewer"
+    return None

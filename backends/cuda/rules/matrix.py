@@ -14,6 +14,8 @@ from core.tiling.constraints import blocks_of, covering, number, operand_bytes, 
 _SIDE = 128
 #: Up to so many rows of C, a product lives on the bandwidth with which B is read.
 _FEW_ROWS = 64
+#: Registers of a thread that may hold 32-bit sums: of 255, or 240 beside warps that copy, the rest addresses operands.
+ACCUMULATORS = 200
 
 
 def gemm_rule(chip: Chip, kernel: KernelShape) -> TileRule:
@@ -23,6 +25,7 @@ def gemm_rule(chip: Chip, kernel: KernelShape) -> TileRule:
         "tiles that warps share in whole instructions, deep enough to stream whole lines, as large as the grid allows",
         values=_values(chip, kernel),
         forbid=forbid(chip),
+        leave_out=_over_registers,
         inspect=inspect(chip),
     )
 
@@ -103,6 +106,14 @@ def forbid(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:
         return unshareable(f"{m} x {n}", warps, either)
 
     return judge
+
+
+def _over_registers(kernel: KernelShape, tiles: Tiles) -> str | None:
+    """For `TileRule.leave_out`: sums that a thread cannot keep in registers go to memory and back at every step."""
+    m, n, threads = number(tiles, "M"), number(tiles, "N"), number(tiles, "threads")
+    if m is None or n is None or not threads or m * n // threads <= ACCUMULATORS:
+        return None
+    return f"{m} x {n} sums are {m * n // threads} registers a thread"
 
 
 def _multiplied(chip: Chip, kernel: KernelShape) -> bool:

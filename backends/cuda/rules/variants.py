@@ -34,7 +34,7 @@ def variant_rule(chip: Chip, kernel: KernelShape) -> TileRule | None:
         "cuda.variant",
         "blocks that stay load the next tile's operands while they store this one's result; neighbours share B's tile",
         values={"variant": (_BY_HAND, _PLAIN), "cluster": (2, 1), "workers": (units, 0)},
-        forbid=_forbid(operand_bytes(kernel)),
+        leave_out=_leave_out(operand_bytes(kernel)),
     )
 
 
@@ -44,20 +44,18 @@ def _aligned(kernel: KernelShape) -> bool:
     return all(kernel.dimensions.get(name, 1) * element % _ROW_BYTES == 0 for name in ("N", "K"))
 
 
-def _forbid(element: int) -> Callable[[KernelShape, Tiles], str | None]:
+def _leave_out(element: int) -> Callable[[KernelShape, Tiles], str | None]:
     """Leaves out what one variant does not have, and of the other what its design is not for."""
 
-    def forbid(kernel: KernelShape, tiles: Tiles) -> str | None:
+    def unwanted(kernel: KernelShape, tiles: Tiles) -> str | None:
         if tiles.get("variant") == _PLAIN:
             own = (number(tiles, "cluster") or 1) > 1 or bool(number(tiles, "workers"))
-            return f"left out: clusters and blocks that stay are of the variant {_BY_HAND}" if own else None
+            return f"clusters and blocks that stay are of the variant {_BY_HAND}" if own else None
         if number(tiles, "workers") == 0:
-            return "left out: this variant is for blocks that stay"
+            return "this variant is for blocks that stay"
         m, n, k, threads = (number(tiles, key) or 0 for key in ("M", "N", "K", "threads"))
         if threads != _CONSUMERS or m < _SIDE or n < _SIDE or k * element != _DEPTH_BYTES:
-            return (
-                f"left out: this variant is for two warpgroups, sides from {_SIDE} and a depth of {_DEPTH_BYTES} bytes"
-            )
+            return f"this variant is for two warpgroups, sides from {_SIDE} and a depth of {_DEPTH_BYTES} bytes"
         return None
 
-    return forbid
+    return unwanted

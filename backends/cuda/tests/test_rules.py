@@ -71,6 +71,15 @@ def test_a_long_reduction_with_few_tiles_may_be_split() -> None:
     assert values("parts", found("gemm", LARGE, parameters=parameters)[0]) == {1}
 
 
+def test_sums_that_would_not_stay_in_registers_are_left_out_and_can_be_asked_for() -> None:
+    tiles = {"block_M": 128, "block_N": 256, "threads": 128}
+    accepted, refusals = found("gemm", LARGE)
+    assert not any(tiles.items() <= candidate.tiles.items() for candidate in accepted)
+    reasons = {v.reason for v in refusals if tiles.items() <= v.tiles.items()}
+    assert reasons == {"cuda.matrix-tile: left out: 128 x 256 sums are 256 registers a thread"}
+    assert found("gemm", LARGE, tiles)[0]
+
+
 @pytest.mark.parametrize("threads", [33, 48, 2048])
 def test_threads_are_whole_warps_within_the_limit(threads: int) -> None:
     accepted, refusals = found("gemm", {"M": 512, "N": 512, "K": 512}, {"threads": threads})

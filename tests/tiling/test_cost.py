@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import core
 from core.program import Program
 from core.tiling.cost import demands, memory_bytes, predict
-from core.tiling.cost.machine import machine
+from core.tiling.cost.machine import generic_figures, machine
 from core.tiling.cost.memory import concurrent, sector_bytes, traffic
 from core.tiling.cost.occupancy import residency
 from core.tiling.cost.schedule import soft_maximum
@@ -59,6 +60,12 @@ def test_what_a_chip_says_of_itself_goes_before_the_generic_figure() -> None:
     chip = H200.model_copy(update={"cost": {**H200.cost, "launch_s": 1.0}})
     assert machine(chip).cost["launch_s"] == 1.0
     assert predict(profile_of(gemm(64, 64, 64, 64, 64, 64)), chip).seconds > 1.0
+
+
+def test_the_documentation_lists_every_figure_with_its_generic_value() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "cost-model.md").read_text(encoding="utf-8")
+    for name, prose, value in generic_figures():
+        assert f"| `cost.{name}` | {prose} | {value} |" in text
 
 
 # -- What a block takes ----------------------------------------------------------------------------------------------

@@ -152,6 +152,11 @@ class Machine:
         return None
 
 
+def generic_figures() -> list[tuple[str, str, str]]:
+    """(name under `cost`, what it is, generic value as text) of every figure a chip may give of itself."""
+    return [(name, prose, _text(name, value)) for name, (value, prose) in _GENERIC.items()]
+
+
 _MACHINES: dict[int, Machine] = {}
 
 

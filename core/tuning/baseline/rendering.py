@@ -63,7 +63,7 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     for shift in comparison.shifts:
         said = f"{shift.ratio:.3f}x [{shift.low:.3f}, {shift.high:.3f}]"
         style = "yellow" if shift.slower else "dim"
-        what = "the machine is slower" if shift.slower else "as before, or faster"
+        what = "the machine is slower" if shift.slower else "not shown to be slower"
         console.print(f"[{style}]yardstick {shift.target} {shift.name}: {escape(said)}, {what}[/{style}]")
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("kernel", overflow="fold")

@@ -74,7 +74,7 @@ def _draw(axes: Any, comparison: Comparison, rows: list[Any]) -> None:
     axes.tick_params(axis="x", which="both", labelsize=7)
     axes.set_xlabel(f"new time over old; intervals hold together with {comparison.criteria.confidence:.0%}", fontsize=8)
     axes.grid(visible=True, axis="x", which="both", alpha=0.2)
-    axes.legend(fontsize=7, loc="best")
+    axes.figure.legend(fontsize=7, loc="outside lower center", ncols=3)  # beside the data, however many rows there are
     axes.set_title(f"{len(comparison.regressions)} of {len(comparison.rows)} rows regressed", fontsize=10)
 
 

@@ -1,4 +1,4 @@
-"""Tiles of attention on NVIDIA GPUs: queries a block keeps, keys it walks over, and blocks that share the keys."""
+"""Tiles of attention on NVIDIA GPUs: queries a block keeps, keys it walks over, blocks that share keys in decoding."""
 
 from __future__ import annotations
 

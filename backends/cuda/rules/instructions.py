@@ -42,12 +42,14 @@ def warpgroup_instruction(chip: Chip, product: MatrixProduct, threads: int) -> M
     return None
 
 
-def refused(chip: Chip, product: MatrixProduct, threads: int, launched: int) -> str | None:
+def refused(chip: Chip, product: MatrixProduct, threads: int, launched: int, chained: bool = False) -> str | None:
     """Why a product cannot be compiled, or None.
 
     Args:
         threads: that compute it.
         launched: of the block, those that only copy included.
+        chained: its launch has other products. An operand in a fragment is made of their results then, which stay where
+            they are computed.
     """
     pairs = {(i.a_dtype, i.b_dtype) for i in chip.matrix_instructions}
     if (product.a_dtype, product.b_dtype) not in pairs:
@@ -57,6 +59,11 @@ def refused(chip: Chip, product: MatrixProduct, threads: int, launched: int) -> 
     shared = shares(product.m, product.n, threads // 32, instruction is not None, product.policy)
     if shared is None:
         return unshareable(size, threads // 32, instruction is not None)
+    if chained and not product.a_scope.startswith("shared") and shared[1] > 1:
+        return (
+            f"{threads // 32} warps share a {size} tile along its columns too, and one operand is another product's"
+            " result, which stays where its rows are"
+        )
     if instruction is None:
         step = 256 // dtype_bits(product.a_dtype)
         return f"a product {product.k} deep, the instruction takes {step} at a time" if product.k % step else None

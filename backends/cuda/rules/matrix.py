@@ -130,7 +130,8 @@ def inspect(chip: Chip) -> Callable[[KernelShape, Tiles, Profile], str | None]:
             if one.threads is None:
                 continue
             threads, launched = one.threads - one.copy_threads, launch.launched_threads(chip, one)
-            reasons = (refused(chip, product, threads, launched) for product in one.products)
+            chained = len(one.products) > 1
+            reasons = (refused(chip, product, threads, launched, chained) for product in one.products)
             reason = next((reason for reason in reasons if reason is not None), None) or uneven_pipeline(chip, one)
             if reason is not None:
                 return reason

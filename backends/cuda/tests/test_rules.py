@@ -194,6 +194,17 @@ def test_products_that_cannot_be_compiled(one: MatrixProduct, threads: int, laun
     assert answer is None if reason is None else reason in str(answer)
 
 
+def test_an_operand_that_another_product_made_is_split_along_rows_only() -> None:
+    weights = product(64, 128, a_scope="local.fragment")
+    assert refused(H200, weights, 128, 256, chained=True) is None
+    assert refused(H200, weights, 256, 384) is None
+    answer = refused(H200, weights, 256, 384, chained=True)
+    assert answer == (
+        "8 warps share a 64 x 128 tile along its columns too, and one operand is another product's result, which stays"
+        " where its rows are"
+    )
+
+
 # -- Loops and launches ------------------------------------------------------------------------------------------------
 
 

@@ -1,0 +1,325 @@
+#!/usr/bin/env python3
+"""Proves the tile rules on CUDA: what is accepted builds and launches, what is refused could not have, bytes are exact.
+
+    nice python scripts/feasibility.py --results feasibility.jsonl               # 2 processes, no device needed
+    python scripts/feasibility.py --results feasibility.jsonl --jobs 16 --launch # on a machine with a GPU
+    python scripts/feasibility.py --results feasibility.jsonl --report --compact tests/tiling/data/feasibility.json.gz
+
+Configurations are drawn from two sets, for several kernels, shapes and chips: the rules' own values, and a grid far
+wider than any rule would propose, so that refusals are put to the test as well. Every one of them is lowered and
+compiled, refused or not, on a line of its own in the results; a second run does what is missing. `--launch` runs the
+accepted ones of this machine's chip and asks the driver for their shared memory. What rules leave out as not worth
+considering is neither accepted nor refused, and not drawn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import hashlib
+import json
+import logging
+import multiprocessing
+import os
+import random
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+#: How far above what is allocated a prediction may lie.
+MARGIN = 1.35
+#: Largest share of the refused that may turn out to fit.
+WRONG_REFUSALS = 0.05
+
+_GEMM = [
+    ("cuda:h200", {"M": 4096, "N": 4096, "K": 4096}),
+    ("cuda:h200", {"M": 512, "N": 512, "K": 16384, "dtype": "bfloat16"}),
+    ("cuda:h200", {"M": 16, "N": 4096, "K": 4096}),
+    ("cuda:h200", {"M": 4096, "N": 4096, "K": 4096, "dtype": "float8_e4m3fn", "trans_b": True}),
+    ("cuda:h200", {"M": 4096, "N": 4096, "K": 4096, "dtype": "int8"}),
+    ("cuda:a100", {"M": 4096, "N": 4096, "K": 4096}),
+    ("cuda:a100", {"M": 1000, "N": 1000, "K": 1000, "dtype": "int8", "trans_b": True}),
+    ("cuda:l40s", {"M": 2048, "N": 2048, "K": 2048, "trans_b": True}),
+    ("cuda:rtx4090", {"M": 4096, "N": 4096, "K": 4096, "dtype": "float8_e4m3fn", "trans_b": True}),
+]
+_ATTENTION = [
+    ("cuda:h200", {"batch": 4, "heads": 32, "kv_heads": 32, "M": 2048, "N": 2048, "dim": 128}),
+    ("cuda:h200", {"batch": 1, "heads": 32, "kv_heads": 8, "M": 8192, "N": 8192, "dim": 64, "causal": True}),
+    ("cuda:a100", {"batch": 4, "heads": 32, "kv_heads": 32, "M": 2048, "N": 2048, "dim": 128, "causal": True}),
+    ("cuda:l40s", {"batch": 16, "heads": 16, "kv_heads": 16, "M": 512, "N": 512, "dim": 64}),
+]
+_ROWS = [
+    ("cuda:h200", {"M": 4096, "N": 4096}),
+    ("cuda:h200", {"M": 1024, "N": 32768}),
+    ("cuda:a100", {"M": 65536, "N": 500}),
+    ("cuda:rtx4090", {"M": 4096, "N": 8192, "dtype": "float32"}),
+]
+#: Values that no rule would all propose, by operator and key.
+_GRIDS: Mapping[str, Mapping[str, Sequence[int]]] = {
+    "gemm": {
+        "M": (16, 32, 48, 64, 96, 128, 192, 256),
+        "N": (16, 24, 32, 64, 72, 96, 128, 160, 256),
+        "K": (16, 32, 64, 128, 256),
+        "stages": (0, 1, 2, 3, 4, 6),
+        "threads": (32, 64, 128, 192, 256, 384, 512, 1024),
+    },
+    "attention": {
+        "M": (16, 32, 48, 64, 96, 128, 192, 256),
+        "N": (16, 32, 64, 80, 96, 128, 256),
+        "stages": (0, 1, 2, 3, 4),
+        "threads": (32, 64, 128, 192, 256, 384, 512),
+    },
+    "reduction": {
+        "M": (1, 2, 4, 8, 16, 32),
+        "N": (512, 1024, 4096, 8192, 32768),
+        "threads": (32, 64, 128, 256, 512, 1024),
+    },
+}
+#: Values of each key that one draw from a grid takes.
+_DRAWN = 4
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One tile configuration of one kernel for one chip, and what the ranking said of it before anything was lowered.
+
+    Attributes:
+        predicted_bytes: shared memory per block that was predicted; None of what was refused without a prediction.
+    """
+
+    target: str
+    operator: str
+    arguments: Mapping[str, Any]
+    tiles: Mapping[str, Any]
+    accepted: bool
+    reason: str
+    predicted_bytes: int | None
+
+    @property
+    def identity(self) -> str:
+        parts = (self.target, self.operator, dict(self.arguments), dict(self.tiles))
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def factory_of(operator: str) -> Any:
+    """The operator's factory."""
+    import importlib
+
+    return getattr(importlib.import_module(f"core.ops.{operator}"), operator)
+
+
+def cases(targets: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(operator, target, arguments) of every case, for the targets asked for."""
+    for operator, entries in (("gemm", _GEMM), ("attention", _ATTENTION), ("softmax", _ROWS), ("layernorm", _ROWS)):
+        for target, arguments in entries:
+            if not targets or target in targets:
+                yield operator, target, arguments
+
+
+def drawn(operator: str, target: str, arguments: Mapping[str, Any], count: int) -> Iterator[Configuration]:
+    """Configurations of one case: about `count` accepted and as many refused where there are, from both sets."""
+    from core.tiling import TileRule, rank
+    from core.tiling.problem import TileProblem
+
+    factory = factory_of(operator)
+    problem = TileProblem.of(factory, (), arguments, target)
+    chip, shape = problem.chip, problem.shape
+    dice = random.Random(f"{operator} {target} {sorted(arguments.items())}")
+    grid = {key: dice.sample(values, min(_DRAWN, len(values))) for key, values in _GRIDS[shape.operator].items()}
+    judges = [replace(rule, values={}, prefer=(), leave_out=None) for rule in problem.rules]
+    for rules in (problem.rules, [TileRule("grid", "far wider than any rule", values=grid), *judges]):
+        ranking = rank(factory, problem.arguments, chip, rules, {}, shape=shape)
+        refused = [v for v in ranking.refused if len(v.tiles) == len(factory.parameters) and "left out" not in v.reason]
+        for verdicts in (list(ranking.candidates), refused):
+            for verdict in dice.sample(verdicts, min(len(verdicts), -(-count // 2))):
+                shared = verdict.prediction and verdict.prediction.memory_bytes.get("shared", 0)
+                yield Configuration(
+                    target, operator, arguments, dict(verdict.tiles), verdict.status == "ranked", verdict.reason, shared
+                )
+
+
+# ------------------------------------------------------------------------------------------------------------- judging
+
+
+def judge(one: Configuration, launch: bool) -> dict[str, Any]:
+    """Lowers and compiles a configuration whatever was said of it, in a child process: its row."""
+    logging.disable(logging.CRITICAL)  # a failed trace logs the whole rewritten source
+    from core.compiler.artifacts import CompileOptions
+    from core.errors import TileHALError
+    from core.plugins import BuildRequest, manager
+    from core.target import resolve
+
+    row: dict[str, Any] = {"id": one.identity, **one.__dict__}
+    chip = resolve(one.target).chip
+    backend = manager().backend(chip.vendor)
+    try:
+        program = _program(one)
+        lowered = backend.call("tilehal_lower", chip, program=program, options=CompileOptions())
+    except TileHALError as error:
+        return {**row, "outcome": "lower", "message": error.message.splitlines()[0][:300]}
+    resources = lowered.resources
+    row |= {"dynamic": resources.dynamic_shared_bytes, "static": resources.static_shared_bytes}
+    row |= {"threads": resources.threads}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            request = BuildRequest(Path(folder), CompileOptions())
+            built = backend.call("tilehal_build", chip, lowered=lowered, request=request)
+        except TileHALError as error:
+            return {**row, "outcome": "build", "message": " ".join(error.message.split())[:300]}
+    actual = built.resources
+    row |= {"ptxas_static": actual.static_shared_bytes, "registers": actual.registers_per_thread}
+    row |= {"spill": actual.spill_store_bytes}
+    limit = chip.memory_for_scope("shared").block_limit_bytes
+    needed = (actual.static_shared_bytes or 0) + (actual.dynamic_shared_bytes or 0)
+    over = needed > (limit or needed) or (resources.threads or 0) > (chip.limits.threads_per_block or 1024)
+    row["outcome"] = "over" if over else "fits"
+    if launch and one.accepted and not over and chip.target == resolve("cuda").chip.target:
+        row |= _launched(one)
+    return row
+
+
+def _program(one: Configuration) -> Any:
+    from core.program import Program
+
+    factory = factory_of(one.operator)
+    traced = factory.trace(factory.arguments((), one.arguments), one.tiles)
+    return Program(traced.prim_func, traced.out_idx)
+
+
+def _launched(one: Configuration) -> dict[str, Any]:
+    """Runs the kernel once on random inputs, and what the driver says of its static shared memory."""
+    import ctypes
+
+    import torch
+
+    from core.errors import TileHALError
+    from core.tuning.inputs import make_arguments
+
+    try:
+        kernel = factory_of(one.operator).compile(**one.arguments, **one.tiles, target=one.target, build=True)
+        # The inputs are smaller than a GPU's memory by far; outputs are made by the call.
+        kernel.launch(*make_arguments(kernel.program.signature, "cuda"))
+        torch.cuda.synchronize()
+    except (TileHALError, RuntimeError) as error:
+        return {"launch": f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"}
+    driver = ctypes.CDLL("libcuda.so.1")
+    module, function, value = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_int()
+    driver.cuModuleLoadData(ctypes.byref(module), kernel.binary().read_bytes())
+    driver.cuModuleGetFunction(ctypes.byref(function), module, kernel.entry_points[0].encode())
+    driver.cuFuncGetAttribute(ctypes.byref(value), 1, function)
+    driver.cuModuleUnload(module)
+    return {"launch": "ok", "driver_static": value.value}
+
+
+def run(configurations: Sequence[Configuration], results: Path, jobs: int, launch: bool) -> None:
+    """Judges what has no row yet, with a progress bar."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    known = {row["id"] for row in rows_of(results)}
+    missing = [one for one in configurations if one.identity not in known]
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    # A fault of the compiler takes its process along: a new one for every few, of a fresh interpreter.
+    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=50)
+    with pool, results.open("a") as out, Progress(*columns, TimeRemainingColumn()) as bar:
+        task = bar.add_task("compiling", total=len(missing))
+        for done in as_completed([pool.submit(judge, one, launch) for one in missing]):
+            print(json.dumps(done.result()), file=out, flush=True)
+            bar.advance(task)
+
+
+def rows_of(results: Path) -> list[dict[str, Any]]:
+    """Rows written so far; a line cut off by an interruption is left out."""
+    rows = []
+    for line in results.read_text().splitlines() if results.exists() else ():
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError:
+            continue
+    return rows
+
+
+# ----------------------------------------------------------------------------------------------------------- reporting
+
+
+def report(rows: Sequence[Mapping[str, Any]]) -> bool:
+    """Prints what was found; whether all of it is as it must be."""
+    accepted, refused = ([row for row in rows if row["accepted"] is kind] for kind in (True, False))
+    failed = [row for row in accepted if row["outcome"] != "fits" or row.get("launch", "ok") != "ok"]
+    wrong = [row for row in refused if row["outcome"] == "fits"]
+    built = [row for row in rows if "ptxas_static" in row]
+    inexact = [
+        row
+        for row in built
+        if {row["static"], row["ptxas_static"], row.get("driver_static", row["static"])} != {row["static"]}
+    ]
+    ratios = [
+        (row["predicted_bytes"] / real, row)
+        for row in built
+        if row["predicted_bytes"] is not None and (real := row["dynamic"] + row["ptxas_static"])
+    ]
+    outside = [row for ratio, row in ratios if not 1 <= ratio <= MARGIN]
+    launched = sum(row.get("launch") == "ok" for row in rows)
+    print(f"{len(rows)} configurations; {len(accepted)} accepted, {launched} of them launched; {len(refused)} refused")
+    print(f"  {dict(Counter(row['target'] for row in rows))} {dict(Counter(row['operator'] for row in rows))}")
+    print(f"accepted that do not build, fit or launch: {len(failed)}")
+    for row in failed[:20]:
+        print(f"  {_name(row)}: {row['outcome']} {row.get('launch', '')} {row.get('message', '')[:140]}")
+    outcomes = Counter(row["outcome"] for row in refused)
+    share = len(wrong) / max(1, len(refused))
+    print(f"refused that would have built and fitted: {len(wrong)} ({share:.1%}); the others: {dict(outcomes)}")
+    for row in wrong[:20]:
+        print(f"  {_name(row)}: {row['reason'][:140]}")
+    extremes = f"{min(r for r, _ in ratios):.3f} to {max(r for r, _ in ratios):.3f}" if ratios else "none"
+    print(f"shared memory predicted before lowering over what is allocated, of {len(ratios)}: {extremes}")
+    for row in outside[:20]:
+        print(f"  {_name(row)}: predicted {row['predicted_bytes']}, {row['dynamic']} + {row['ptxas_static']}")
+    print(f"static shared memory after lowering against ptxas (and the driver), of {len(built)}: {len(inexact)} differ")
+    spilling = sum(bool(row.get("spill")) for row in accepted)
+    print(f"accepted that spill registers: {spilling}")
+    return not failed and not outside and not inexact and share <= WRONG_REFUSALS
+
+
+def _name(row: Mapping[str, Any]) -> str:
+    return f"{row['target']} {row['operator']} {row['arguments']} {row['tiles']}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--results", type=Path, required=True, help="JSON lines, one a configuration; added to")
+    parser.add_argument("--count", type=int, default=14, help="accepted, and refused, of each case")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--targets", nargs="*", default=[], help="of the cases (all)")
+    parser.add_argument("--launch", action="store_true", help="run what is for this machine's device")
+    parser.add_argument("--report", action="store_true", help="only print what the results say")
+    parser.add_argument("--compact", type=Path, help="write the rows here, for the tests")
+    options = parser.parse_args()
+    if not options.report:
+        logging.disable(logging.CRITICAL)
+        configurations = {
+            one.identity: one for case in cases(options.targets) for one in drawn(*case, count=options.count)
+        }
+        run(list(configurations.values()), options.results, options.jobs, options.launch)
+    rows = rows_of(options.results)
+    if options.compact:
+        options.compact.parent.mkdir(parents=True, exist_ok=True)
+        options.compact.write_bytes(gzip.compress(json.dumps(rows, sort_keys=True).encode(), mtime=0))
+    return 0 if report(rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

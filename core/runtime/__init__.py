@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from core.runtime.compiled import MISS as MISS
     from core.runtime.exported import ExportedKernel as ExportedKernel
     from core.runtime.exported import load_exported as load_exported
     from core.runtime.extents import Expression as Expression
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from core.runtime.signature import TensorArgument as TensorArgument
 
 _HOMES = {
+    "compiled": ("MISS",),
     "exported": ("ExportedKernel", "load_exported"),
     "extents": ("Expression", "Extent", "GridExtents"),
     "kernel": ("Kernel",),

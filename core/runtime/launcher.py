@@ -13,8 +13,9 @@ class Launcher(Protocol):
     through `symbols`. Runs asynchronously on `stream` (the vendor's stream handle as an int; None means torch's current
     stream of that device at the time of the call). Raises `LaunchError` when the runtime refuses the launch.
 
-    It may have `call`, which takes a whole call at once, checks it, and gives the outputs or `core.runtime.MISS`; `how`,
-    a line that says how calls reach the device; and `explain(error)`, which turns a failed call into a `TileHALError`.
+    It may have `call`, which takes a whole call at once, checks it, and gives the outputs or `core.runtime.MISS`;
+    `how`, a line that says how calls reach the device; and `explain(error)`, which turns a failed call into a
+    `TileHALError`.
 
     A simulator may have an attribute `rewrites`, a tuple of one line per kind of change it made to the source; they are
     added to `k.provenance.rewrites`.

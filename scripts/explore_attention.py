@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Attention on a GPU: every schedule and tile of a list, at several shapes, against torch's cuDNN and flash backends.
 
-    python scripts/explore_attention.py --json attention.json            # about three minutes on 16 cores and an H200
+    python scripts/explore_attention.py --json attention.json            # about four minutes on 16 cores and an H200
+    python scripts/explore_attention.py --budget 90 --shapes short dim64 mla-64 mla-128
     python scripts/explore_attention.py --shapes long gqa --match ping_pong --jobs 8
     python scripts/explore_attention.py --no-device                      # compiles only: registers, spills
 
-Kernels are compiled in parallel first, then checked and timed one after the other in a child process, which is replaced
-when a kernel hangs or faults. A kernel is checked on fresh random data, its output filled with NaN before: against
-float32 attention of two heads and against cuDNN in whole; decoding, against two sequences, the others being numbers.
-The best of each shape are timed again with the torch backends in turn, with warm caches; the ratios in the table are of
-that round.
+Kernels are compiled in parallel, then checked and timed one after the other in a child process, which is replaced when
+a kernel hangs or faults. With `--budget` each shape gets its share of the time: what is not compiled by then is left
+out, what is not timed stays `built`, and the best of the others go to the final round.
+
+A kernel is checked on fresh random data, its output filled with NaN before: against float32 attention of two heads and
+against cuDNN in whole; decoding, against two sequences, the others being numbers. The best of each shape are timed
+again with the torch backends in turn, with warm caches; the ratios in the table are of that round.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +37,20 @@ sys.path.insert(0, str(ROOT))
 PATIENCE_S = 25.0
 #: Kernels of a shape that are timed again beside torch.
 FINALISTS = 4
+#: Seconds of a shape's share that the final round needs, and a child before it can measure anything.
+FINAL_S, START_S = 4.0, 8.0
 
 SHAPES: dict[str, dict[str, Any]] = {
+    "short": {"batch": 16, "heads": 16, "kv_heads": 16, "M": 512, "N": 512, "dim": 64, "causal": False},
+    "dim64": {"batch": 4, "heads": 32, "kv_heads": 32, "M": 2048, "N": 2048, "dim": 64, "causal": False},
+    "mla-64": {"batch": 128, "M": 64, "N": 4096},
+    "mla-128": {"batch": 128, "M": 128, "N": 4096},
+    "mla-16": {"batch": 64, "M": 16, "N": 8192},
+    "mla-one": {"batch": 1, "M": 64, "N": 65536},
     "plain": {"batch": 4, "heads": 32, "kv_heads": 32, "M": 2048, "N": 2048, "dim": 128, "causal": False},
     "causal": {"batch": 4, "heads": 32, "kv_heads": 32, "M": 4096, "N": 4096, "dim": 128, "causal": True},
     "gqa": {"batch": 4, "heads": 32, "kv_heads": 8, "M": 2048, "N": 2048, "dim": 128, "causal": True},
     "long": {"batch": 1, "heads": 32, "kv_heads": 32, "M": 8192, "N": 8192, "dim": 128, "causal": True},
-    "narrow": {"batch": 4, "heads": 32, "kv_heads": 32, "M": 2048, "N": 2048, "dim": 64, "causal": False},
-    "short": {"batch": 16, "heads": 16, "kv_heads": 16, "M": 512, "N": 512, "dim": 64, "causal": False},
-    "mla-16": {"batch": 64, "M": 16, "N": 8192},
-    "mla-64": {"batch": 128, "M": 64, "N": 4096},
-    "mla-128": {"batch": 128, "M": 128, "N": 4096},
-    "mla-one": {"batch": 1, "M": 64, "N": 65536},
 }
 
 
@@ -59,10 +64,10 @@ def mla_configurations(shape: dict[str, Any], units: int) -> Iterator[dict[str, 
 
 
 def configurations(dim: int, units: int) -> Iterator[dict[str, Any]]:
-    """Tiles worth trying for a head dimension on a chip of so many units."""
+    """Tiles worth trying for a head dimension on a chip of so many units, the likely ones first."""
     if dim > 64:
         pipelined = [(128, 64, 2, 256), (128, 128, 2, 256), (128, 160, 2, 256), (64, 128, 2, 128)]
-        by_hand = [(128, 80, 2, 256), (128, 96, 2, 256), (128, 128, 2, 256), (128, 160, 2, 256), (192, 80, 2, 384)]
+        by_hand = [(128, 128, 2, 256), (128, 160, 2, 256), (128, 96, 2, 256), (128, 80, 2, 256), (192, 80, 2, 384)]
     else:
         pipelined = [(128, 128, 2, 256), (128, 192, 2, 256), (192, 128, 2, 384), (128, 64, 3, 256)]
         by_hand = [
@@ -72,16 +77,16 @@ def configurations(dim: int, units: int) -> Iterator[dict[str, Any]]:
             (192, 96, 2, 384),
             (192, 128, 2, 384),
         ]
-    for tile in pipelined:
-        yield configuration(*tile, "pipelined", 0)
-    for tile in by_hand:
-        for workers in (0, units):
+    for workers in (units, 0):
+        for tile in by_hand:
             for variant in ("overlapped", "ping_pong"):
                 if variant == "overlapped" or tile[3] == 256:
                     yield configuration(*tile, variant, workers)
     if dim == 128:
         yield configuration(128, 176, 2, 256, "overlapped", 0)
         yield configuration(128, 176, 2, 256, "ping_pong", 0)
+    for tile in pipelined:
+        yield configuration(*tile, "pipelined", 0)
 
 
 def configuration(m: int, n: int, stages: int, threads: int, variant: str, workers: int) -> dict[str, Any]:
@@ -109,7 +114,7 @@ def compiled(shape: dict[str, Any], tiles: dict[str, Any], target: str, build: b
     from core.ops.mla import mla_decode
 
     factory = attention if "heads" in shape else mla_decode
-    return factory.compile(**shape, **tiles, target=target, fast_math=True, build=build)
+    return factory.compile(**shape, **tiles, target=target, build=build)
 
 
 def compile_row(name: str, tiles: dict[str, Any], target: str) -> dict[str, Any]:
@@ -252,11 +257,14 @@ class Prepared:
         return {"error": exact, "difference": (output.float() - self.whole.float()).abs().max().item()}
 
 
-def child(name: str, tiles: list[dict[str, Any]], known: list[dict[str, Any]], target: str) -> int:
+def child(
+    name: str, tiles: list[dict[str, Any]], known: list[dict[str, Any]], target: str, seconds: float | None
+) -> int:
     """Checks and times configurations of one shape; a JSON line before each and one after. Then the final round.
 
-    `known` are rows that an earlier child has timed.
+    `known` are rows that an earlier child has timed; `seconds` is when the final round ends at the latest.
     """
+    started = time.monotonic()
     import torch
 
     from core.tuning.measure import measure
@@ -267,6 +275,8 @@ def child(name: str, tiles: list[dict[str, Any]], known: list[dict[str, Any]], t
     say({"event": "preparing"})
     prepared = (Prepared if "heads" in SHAPES[name] else PreparedDecode)(SHAPES[name])
     for place, configured in enumerate(tiles):
+        if seconds is not None and time.monotonic() - started > seconds - FINAL_S:
+            break
         say({"event": "start", "place": place})
         row: dict[str, Any] = {}
         try:
@@ -307,10 +317,13 @@ def final_round(name: str, prepared: Any, known: list[dict[str, Any]], target: s
     return {"event": "final", "times": times, "notes": notes}
 
 
-def run_child(name: str, tiles: list[Any], known: list[Any], options: argparse.Namespace) -> list[Any]:
+def run_child(
+    name: str, tiles: list[Any], known: list[Any], options: argparse.Namespace, seconds: float | None
+) -> list[Any]:
     """The child's events up to its end or to a silence longer than `PATIENCE_S`, after which it is killed."""
     command = [sys.executable, __file__, "--child", name, "--target", options.target]
     command += ["--tiles", json.dumps(tiles), "--known", json.dumps(known)]
+    command += [] if seconds is None else ["--seconds", str(seconds)]
     events: list[Any] = []
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, bufsize=0)
@@ -331,12 +344,18 @@ def run_child(name: str, tiles: list[Any], known: list[Any], options: argparse.N
     return events
 
 
-def time_shape(name: str, rows: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
-    """Fills in the rows of one shape, with as many children as it takes; returns the final round."""
+def time_shape(
+    name: str, rows: list[dict[str, Any]], options: argparse.Namespace, until: float | None
+) -> dict[str, Any]:
+    """Fills in the rows of one shape, with as many children as it takes; returns the final round.
+
+    `until` is the time, by the monotonic clock, when the final round should end.
+    """
     waiting = [row for row in rows if row["status"] == "built"]
     while True:
         known = [{key: row[key] for key in ("tiles", "status", "ms")} for row in rows if row["status"] == "ok"]
-        events = run_child(name, [row["tiles"] for row in waiting], known, options)
+        seconds = None if until is None else until - time.monotonic()
+        events = run_child(name, [row["tiles"] for row in waiting], known, options, seconds)
         started = max((event["place"] for event in events if event["event"] == "start"), default=-1)
         for event in events:
             if event["event"] == "done":
@@ -382,14 +401,16 @@ def main() -> int:
     parser.add_argument("--target", default="cuda:h200")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--units", type=int, default=132, help="persistent blocks of a launch")
+    parser.add_argument("--budget", type=float, help="seconds for everything; see above")
     parser.add_argument("--no-device", action="store_true", help="compile only")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--tiles", type=json.loads, help=argparse.SUPPRESS)
     parser.add_argument("--known", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
-        return child(options.child, options.tiles, options.known, options.target)
+        return child(options.child, options.tiles, options.known, options.target, options.seconds)
 
     started = time.monotonic()
     wanted = [
@@ -403,16 +424,36 @@ def main() -> int:
         if options.match in label(tiles)
     ]
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in options.shapes}
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for future in as_completed([pool.submit(compile_row, name, tiles, options.target) for name, tiles in wanted]):
-            row = future.result()
-            rows[row["shape_name"]].append(row)
-    print(f"{len(wanted)} kernels compiled in {time.monotonic() - started:.0f} s")
     finals: dict[str, Any] = {}
-    for name in options.shapes:
-        if not options.no_device:
-            finals[name] = time_shape(name, rows[name], options)
-        report(name, rows[name], finals.get(name, {}))
+    with ProcessPoolExecutor(options.jobs) as pool:
+        futures: dict[str, list[Future[dict[str, Any]]]] = {name: [] for name in options.shapes}
+        for name, tiles in wanted:
+            futures[name].append(pool.submit(compile_row, name, tiles, options.target))
+        if options.budget is None:
+            # Nothing is compiled while anything is timed.
+            wait([future for named in futures.values() for future in named])
+            print(f"{len(wanted)} kernels compiled in {time.monotonic() - started:.0f} s")
+        for place, name in enumerate(options.shapes):
+            until = None
+            if options.budget is not None:
+                left = started + options.budget - time.monotonic()
+                share = left / (len(options.shapes) - place)
+                until = time.monotonic() + share
+                wait(futures[name], timeout=max(0.0, share - FINAL_S - START_S))
+            late = 0
+            for future in futures[name]:
+                if future.done():
+                    rows[name].append(future.result())
+                else:
+                    future.cancel()
+                    late += 1
+            if not options.no_device:
+                finals[name] = time_shape(name, rows[name], options, until)
+            report(name, rows[name], finals.get(name, {}))
+            if late:
+                print(f"  {late} kernels were late")
+            sys.stdout.flush()
+        pool.shutdown(cancel_futures=True)
     print(f"\n{time.monotonic() - started:.0f} s in all")
     if options.json:
         everything = {"command": sys.argv, "rows": [row for named in rows.values() for row in named], "final": finals}

@@ -34,6 +34,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "tile",
         "Show the tiles a chip's rules consider for a kernel, in what order, and why.",
     ),
+    "tune": (
+        "core.cli.tune",
+        "tune",
+        "Measure a kernel's best tiles on the chip, for later compilations; show and hand on results.",
+    ),
     "baseline": (
         "core.cli.baseline",
         "app",

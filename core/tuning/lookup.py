@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from weakref import WeakKeyDictionary
 
 from core.errors import KernelError, TuningError, TuningStoreError, TuningWarning
+from core.tiling.tracing import is_symbol
 from core.tuning.environment import Environment, current, said
 from core.tuning.identity import source_fingerprint
 from core.tuning.neighbours import distance
@@ -247,6 +248,11 @@ def environment_of(chip: Chip, backend: Backend) -> Environment:
     return known[chip.target]
 
 
+def stored_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments as a key has them: a symbolic dimension stands there by its name."""
+    return {name: f"T.dynamic({value.name})" if is_symbol(value) else value for name, value in arguments.items()}
+
+
 def options_text(options: CompileOptions | None, tiles: Mapping[str, Value]) -> str:
     """What of a compilation's options, and of tiles given by the user, is in a key; empty for nothing.
 
@@ -281,7 +287,7 @@ def _asked(
     return Key(
         kernel=factory.name,
         fingerprint=source_fingerprint(factory),
-        arguments=canonical(dict(arguments)),
+        arguments=canonical(stored_arguments(arguments)),
         dtypes=shape.dtypes if shape is not None else (),
         chip=chip.target,
         environment=_UNKNOWN,

@@ -13,7 +13,7 @@ from core.tiling import Tiles
 from core.tiling.tracing import Tracer, is_symbol
 from core.tuning.identity import source_fingerprint
 from core.tuning.jobs import Subject, Symbol
-from core.tuning.lookup import options_text
+from core.tuning.lookup import options_text, stored_arguments
 from core.tuning.records import Key
 
 if TYPE_CHECKING:
@@ -111,11 +111,6 @@ def plan_shape(
         structural=structural_arguments(factory, arguments, best.tiles),
         subject=Subject(parcel, travelling, chip, options),
     )
-
-
-def stored_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as a key has them: a symbolic dimension stands there by its name."""
-    return {name: f"T.dynamic({value.name})" if is_symbol(value) else value for name, value in arguments.items()}
 
 
 def structural_arguments(factory: KernelFactory, arguments: Mapping[str, Any], tiles: Tiles) -> tuple[str, ...]:

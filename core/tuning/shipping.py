@@ -133,7 +133,7 @@ def _load(file: str) -> types.ModuleType:
 
 def _by_value(value: Any, module: types.ModuleType | None) -> tuple[bytes, dict[str, str]]:
     """The pickled object, and the text of every file that functions in it come from."""
-    import cloudpickle  # type: ignore[import-untyped]
+    import cloudpickle
 
     files: set[str] = set()
 

@@ -22,7 +22,8 @@ from core.compiler.artifacts import CompileOptions
 from core.errors import KernelError, TuningError, TuningStoreError
 from core.tuning.jobs import Conditions
 from core.tuning.locks import alone
-from core.tuning.planning import Plan, plan_shape, stored_arguments
+from core.tuning.lookup import stored_arguments
+from core.tuning.planning import Plan, plan_shape
 from core.tuning.progress import Progress, progress_for
 from core.tuning.report import ShapeReport, TuneReport
 from core.tuning.shape_run import ShapeRun

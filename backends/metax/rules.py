@@ -1,125 +1,135 @@
-"""Tile-size rules for MetaX: 16x16 matrix tiles, waves of 64, 64 KiB of shared memory, registers per AP."""
+"""Tile-size rules for MetaX: 16x16 instruction tiles, waves of 64, 64 KiB of shared memory, registers per AP."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
+from core.codegen.simt import Product, choose
 from core.hardware import Chip
-from core.tiling import KernelShape, TileRule, whole_waves
+from core.tiling import KernelShape, MatrixProduct, Profile, TileRule, Tiles, Value, whole_waves
+from core.tiling.constraints import blocks_of, covering, number, operand_bytes, power_of_two
+from core.tiling.proposals import elementwise_tiles, row_tiles
 
-_BYTES = {"float64": 8, "float32": 4, "int32": 4, "int8": 1, "uint8": 1, "float8_e4m3fn": 1, "float8_e5m2": 1}
-#: Of a thread's registers, what a matrix tile leaves for addresses and operands.
-_OTHER_REGISTERS = 64
-#: Waves per AP that keep its latencies covered; fewer are allowed, and come later in the order.
-_WANTED_WAVES = 8
-#: Tiles of C and threads: every wave gets whole 16x16 instruction tiles.
-_BLOCKS = (
-    (128, 128, 256),
-    (128, 64, 256),
-    (64, 128, 256),
-    (64, 64, 256),
-    (64, 64, 128),
-    (32, 64, 128),
-    (16, 64, 64),
-    (32, 32, 64),
-    (16, 16, 64),
-)
+#: Sides of an instruction's tile of C.
+_TILE = 16
+#: Up to so many rows of C, a product lives on the bandwidth with which B is read.
+_FEW_ROWS = 64
+#: Registers of a thread that may hold sums. Published is what an AP has; this leaves four waves to a scheduler.
+_SUMS = 128
+#: Bytes of a row of an operand's tile: 16 banks of 4 bytes are read at a time.
+_DEPTHS_BYTES = (64, 128)
 
 
 def tile_rules(chip: Chip, kernel: KernelShape) -> list[TileRule]:
-    """Preferences by operator, and the constraints every launch on the chip obeys."""
-    rules = [
-        TileRule("metax.launch", "threads come in whole waves of 64, within the block limit", forbid=whole_waves(chip)),
-    ]
+    """The constraints every launch on the chip obeys, and what is worth considering for the kernel's operator."""
+    launch = TileRule(
+        "metax.launch", "threads come in whole waves of 64, within the block limit", forbid=whole_waves(chip)
+    )
     if kernel.operator in ("gemm", "attention"):
-        rules.append(
+        return [
+            launch,
             TileRule(
                 "metax.matrix-tile",
                 "tiles that 16x16 instructions divide for every wave, that fit shared memory with their stages, and"
-                " whose accumulators leave registers for other waves",
-                prefer=tuple(_matrix_tiles(chip, kernel)),
-                forbid=_matrix(chip),
-            )
-        )
-    elif kernel.operator == "reduction":
-        rules.append(
-            TileRule(
-                "metax.row-tile",
-                "rows are spread over whole waves; one row a block keeps many blocks in flight",
-                prefer=tuple({"M": rows, "threads": threads} for rows, threads in ((1, 256), (4, 256), (1, 128))),
-            )
-        )
+                " whose sums leave registers for other waves",
+                values=_products(chip, kernel) if kernel.operator == "gemm" else _attention(kernel),
+                leave_out=_not_worth_it(chip),
+                inspect=_inspect(chip),
+            ),
+        ]
+    if kernel.operator == "reduction":
+        reason = "a block holds a few thousand elements; its threads a few 16-byte vectors of a row each"
+        return [launch, TileRule("metax.row-tile", reason, values=row_tiles(chip, kernel))]
+    reason = "a few thousand elements a block: 16-byte accesses, several per thread"
+    return [launch, TileRule("metax.elementwise-tile", reason, values=elementwise_tiles(chip, kernel))]
+
+
+def _products(chip: Chip, kernel: KernelShape) -> Mapping[str, Sequence[Value]]:
+    """By key, most wanted first: smaller tiles where the grid would leave APs idle."""
+    m, k, units = kernel.dimensions.get("M"), kernel.dimensions.get("K"), chip.main_unit.count or 1
+    blocks = blocks_of(kernel, 128, 128)
+    fill = blocks / units if blocks is not None else 1.0
+    rows: Sequence[int]
+    columns: Sequence[int]
+    if m is not None and m <= _FEW_ROWS:
+        rows, columns = [size for size in (16, 32, 64) if size <= max(_TILE, power_of_two(m))], (64, 32, 128, 16)
+    elif fill >= 1:
+        rows, columns = (128, 64, 256), (128, 64, 256)
     else:
-        rules.append(
-            TileRule(
-                "metax.elementwise-tile",
-                "a few thousand elements a block: 16-byte accesses, several per thread",
-                prefer=tuple({"M": m, "N": n, "threads": 256} for m, n in ((32, 128), (64, 64), (16, 128))),
-            )
-        )
-    return rules
+        rows, columns = (64, 32, 128), (64, 32, 128)
+    values: dict[str, Sequence[Value]] = {
+        "M": rows,
+        "N": columns,
+        "K": covering(k, [size // operand_bytes(kernel) for size in _DEPTHS_BYTES]),
+        "stages": (2, 1, 3),
+        "threads": (256, 128) if fill >= 1 else (128, 256, 64),
+        # A panel of blocks keeps its part of both operands in the L2 cache; a grid of few waves is there all at once.
+        "swizzle": (8, 0) if fill >= 4 else (0,),
+        "warp_policy": (0,),
+    }
+    if k is not None and (tiles := blocks_of(kernel, 64, 64)) is not None:
+        values["split_K"] = (1, *(parts for parts in (2, 4, 8) if tiles * parts <= 2 * units and k >= 512 * parts))
+    return values
 
 
-def _matrix_tiles(chip: Chip, kernel: KernelShape) -> list[Mapping[str, int]]:
-    """Candidates that fit, least device time first: full waves of blocks, then occupancy, then fewer bytes moved."""
-    units = chip.main_unit.count or 0
-    m, n = kernel.dimensions.get("M"), kernel.dimensions.get("N")
-    element = max((_BYTES.get(dtype, 2) for dtype in kernel.dtypes[:2]), default=2)
-    depth = 32 // element * 2 if element < 4 else 16
-    limit = shared_limit_bytes(chip)
-    shapes = [
-        (bm, bn, bk, stages, threads)
-        for bm, bn, threads in _BLOCKS
-        for bk, stages in ((depth * 2, 2), (depth, 2), (depth, 1))
-        if limit is None or (bm + bn) * bk * element * stages <= limit
-    ]
-
-    def cost(shape: tuple[int, int, int, int, int]) -> float:
-        bm, bn = shape[:2]
-        passes: float = 1
-        if m is not None and n is not None and units:
-            blocks = -(-m // bm) * -(-n // bn)
-            passes = -(-blocks // units) * bm * bn * units / (m * n)
-        waves = resident_waves(chip, shape, element)
-        covered = min(1.0, waves / _WANTED_WAVES) ** 0.25 if waves else 1.0
-        traffic = 1 / bm + 1 / bn
-        return passes * (1 + 32 * traffic) / covered
-
-    ordered = sorted(shapes, key=cost)
-    return [{"M": bm, "N": bn, "K": bk, "stages": st, "threads": th} for bm, bn, bk, st, th in ordered]
+def _attention(kernel: KernelShape) -> Mapping[str, Sequence[Value]]:
+    """Sixteen queries a wave or a multiple; keys as many as shared memory holds twice."""
+    queries = kernel.dimensions.get("M")
+    few = queries is not None and queries <= 2 * _TILE
+    return {
+        "M": (16, 32) if few else (64, 128, 32),
+        "N": (64, 32, 128),
+        "stages": (1, 2),
+        "threads": (64, 128) if few else (256, 128, 512),
+    }
 
 
-def resident_waves(chip: Chip, shape: tuple[int, int, int, int, int], element_bytes: int) -> int | None:
-    """Waves that one AP holds of a matrix tile (m, n, k, stages, threads); None when a figure is unknown."""
-    bm, bn, bk, stages, threads = shape
-    registers = chip.main_unit.registers
-    limit = shared_limit_bytes(chip)
-    if limit is None or registers is None or registers.per_unit is None or not chip.main_unit.lanes_per_wave:
-        return None
-    by_shared = limit // ((bm + bn) * bk * element_bytes * max(1, stages))
-    per_thread = bm * bn // threads + _OTHER_REGISTERS
-    by_registers = registers.per_unit // (per_thread * threads)
-    by_threads = (chip.main_unit.max_threads or threads) // threads
-    return max(0, min(by_shared, by_registers, by_threads)) * threads // chip.main_unit.lanes_per_wave
-
-
-def shared_limit_bytes(chip: Chip) -> int | None:
-    """Shared memory one block may have; None when nobody has published it."""
-    return next((memory.block_limit_bytes for memory in chip.memories if "shared" in memory.scopes), None)
-
-
-def _matrix(chip: Chip) -> Callable[[KernelShape, Mapping[str, int]], str | None]:
+def _not_worth_it(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:
+    """For `TileRule.leave_out`: what would run without the matrix unit, or with sums outside of registers."""
     lanes = chip.main_unit.lanes_per_wave or 64
 
-    def forbid(kernel: KernelShape, tiles: Mapping[str, int]) -> str | None:
-        m, n, threads = tiles.get("M"), tiles.get("N"), tiles.get("threads")
+    def leave_out(kernel: KernelShape, tiles: Tiles) -> str | None:
+        m, n, threads = (number(tiles, key) for key in ("M", "N", "threads"))
         for name, value in (("M", m), ("N", n)):
-            if value is not None and value % 16:
-                return f"{name} tile {value} is not a multiple of the instruction's 16"
-        if m is not None and n is not None and threads is not None:
-            waves = threads // lanes
-            if waves and (m // 16) * (n // 16) % waves:
-                return f"a {m}x{n} tile has {(m // 16) * (n // 16)} instruction tiles, {waves} waves cannot share them"
+            if value is not None and value % _TILE:
+                return f"{name} tile {value} is not a multiple of the instruction's {_TILE}: plain multiply-adds"
+        if m is None or n is None or not threads:
+            return None
+        if kernel.operator == "gemm" and m * n // threads > _SUMS:
+            return f"{m} x {n} sums are {m * n // threads} registers a thread"
+        if threads % lanes or not _shareable(m, n, threads // lanes):
+            return f"{threads // lanes} waves cannot share a {m} x {n} tile in whole {_TILE} x {_TILE} instructions"
         return None
 
-    return forbid
+    return leave_out
+
+
+def _shareable(m: int, n: int, waves: int) -> bool:
+    return any(
+        waves % rows == 0 and m % (rows * _TILE) == 0 and n % (waves // rows * _TILE) == 0
+        for rows in range(1, waves + 1)
+    )
+
+
+def _inspect(chip: Chip) -> Callable[[KernelShape, Tiles, Profile], str | None]:
+    """For `TileRule.inspect`: an operand that another product made stays where its rows are."""
+
+    def inspect(kernel: KernelShape, tiles: Tiles, profile: Profile) -> str | None:
+        for launch in profile.launches:
+            made = [one for one in launch.products if not one.a_scope.startswith("shared")]
+            if len(launch.products) < 2 or launch.threads is None:
+                continue
+            for product in made:
+                plan = choose(chip, _as_chosen(product), launch.threads, product.policy)
+                if not isinstance(plan, str) and plan.waves_n > 1:
+                    return (
+                        f"{plan.waves_m * plan.waves_n} waves share a {product.m} x {product.n} tile along its columns"
+                        " too, and one operand is another product's result, which stays where its rows are"
+                    )
+        return None
+
+    return inspect
+
+
+def _as_chosen(product: MatrixProduct) -> Product:
+    return Product(product.a_dtype, product.b_dtype, product.accumulator_dtype, product.m, product.n, product.k)

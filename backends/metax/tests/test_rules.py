@@ -1,4 +1,4 @@
-"""Tile rules: what they prefer fits the chip, and what they forbid says why."""
+"""Tile rules: what is considered suits the chip, and what is not says why."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ import pytest
 import tilelang.language as T
 
 import core
-from backends.metax.rules import resident_waves, shared_limit_bytes, tile_rules
-from core.tiling import KernelShape
+from backends.metax.rules import tile_rules
+from core.ops.attention import attention
+from core.tiling import KernelShape, TileParameter, candidates
 
 C500, C550 = core.chip("metax:c500"), core.chip("metax:c550")
 
@@ -43,8 +44,21 @@ def product(
     return main
 
 
-def shape(operator: str = "gemm", **dimensions: int) -> KernelShape:
-    return KernelShape("k", operator, dimensions, ("float16", "float16", "float32"), {})
+PARAMETERS = {
+    "block_M": TileParameter("tile", "M", 16, 16),
+    "block_N": TileParameter("tile", "N", 8, 8),
+    "block_K": TileParameter("tile", "K", 16, 16),
+    "stages": TileParameter("stages"),
+    "threads": TileParameter("threads"),
+}
+
+
+def shape(operator: str = "gemm", dtype: str = "float16", **dimensions: int) -> KernelShape:
+    return KernelShape("k", operator, dimensions, (dtype, dtype, "float32"), PARAMETERS)
+
+
+def values(name: str, kernel: KernelShape) -> set[Any]:
+    return {candidate.tiles[name] for candidate in candidates(kernel, tile_rules(C500, kernel))[0]}
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -56,31 +70,41 @@ def test_the_first_choice_lowers_with_matrix_instructions(size: int, dtype: str)
     assert (kernel.resources.predicted.memory_bytes or {})["shared"] <= 65536
 
 
-def test_a_large_product_gets_a_large_tile_and_a_small_one_a_small() -> None:
-    large = tile_rules(C500, shape(M=8192, N=8192, K=8192))[1].prefer[0]
-    small = tile_rules(C500, shape(M=512, N=512, K=512))[1].prefer[0]
-    assert large["M"] * large["N"] == 128 * 128
-    assert small["M"] * small["N"] < 128 * 128
+def test_a_small_product_is_given_smaller_tiles_and_a_few_rows_small_ones() -> None:
+    assert min(values("block_M", shape(M=8192, N=8192, K=8192))) == 64
+    assert min(values("block_M", shape(M=512, N=512, K=512))) == 32
+    assert values("block_M", shape(M=1, N=4096, K=4096)) == {16}
 
 
-def test_every_preference_fits_shared_memory_with_its_stages() -> None:
-    limit = shared_limit_bytes(C500)
-    assert limit == 65536
-    for tiles in tile_rules(C500, shape(M=4096, N=4096, K=4096))[1].prefer:
-        assert (tiles["M"] + tiles["N"]) * tiles["K"] * 2 * tiles["stages"] <= limit
+def test_the_depth_follows_the_bytes_of_the_operands() -> None:
+    assert values("block_K", shape(M=8192, N=8192, K=8192)) == {32, 64}
+    assert values("block_K", shape(M=8192, N=8192, K=8192, dtype="float32")) == {16, 32}
 
 
 @pytest.mark.parametrize(
     ("tiles", "reason"),
     [
-        ({"M": 64, "N": 40, "threads": 128}, "N tile 40 is not a multiple of the instruction's 16"),
-        ({"M": 16, "N": 16, "threads": 128}, "2 waves cannot share them"),
+        ({"block_N": 40}, "N tile 40 is not a multiple of the instruction's 16: plain multiply-adds"),
+        ({"block_M": 16, "block_N": 16, "threads": 128}, "2 waves cannot share a 16 x 16 tile"),
+        ({"block_M": 256, "block_N": 256}, "256 x 256 sums are 256 registers a thread"),
     ],
 )
-def test_tiles_the_instructions_do_not_divide_are_forbidden(tiles: dict[str, int], reason: str) -> None:
-    forbid = tile_rules(C500, shape(M=512, N=512, K=512))[1].forbid
-    assert forbid is not None
-    assert reason in str(forbid(shape(), tiles))
+def test_tiles_that_do_without_the_matrix_unit_are_left_out(tiles: dict[str, int], reason: str) -> None:
+    kernel = shape(M=4096, N=4096, K=4096)
+    leave_out = tile_rules(C500, kernel)[1].leave_out
+    assert leave_out is not None
+    given = {"M": 64, "N": 64, "threads": 256, **{PARAMETERS[name].key: value for name, value in tiles.items()}}
+    assert reason in str(leave_out(kernel, given))
+
+
+def test_what_is_considered_is_shared_by_its_waves_and_leaves_registers() -> None:
+    kernel = shape(M=4096, N=4096, K=4096)
+    accepted, _ = candidates(kernel, tile_rules(C500, kernel))
+    assert len(accepted) >= 50
+    for tiles in (candidate.tiles for candidate in accepted):
+        m, n, threads = (int(tiles[name]) for name in ("block_M", "block_N", "threads"))
+        assert (m // 16) * (n // 16) % (threads // 64) == 0
+        assert m * n // threads <= 128
 
 
 def test_launch_limits_are_the_chips() -> None:
@@ -95,12 +119,30 @@ def test_launch_limits_are_the_chips() -> None:
         assert answer is None if reason is None else reason in str(answer)
 
 
-def test_occupancy_is_bounded_by_shared_memory_registers_and_threads() -> None:
-    # 64 KiB / ((128 + 128) * 32 * 2 * 2) = 2 blocks, 131072 / ((64 + 64) * 256) = 4: shared memory allows 2 of 4 waves.
-    assert resident_waves(C500, (128, 128, 32, 2, 256), 2) == 8
-    # 131072 / ((4 + 64) * 64) = 30 blocks of one wave, by registers.
-    assert resident_waves(C500, (16, 16, 16, 1, 64), 2) == 30
-    assert resident_waves(core.chip("metax:c600-u"), (128, 128, 32, 2, 256), 2) == 8
+def test_attention_is_refused_exactly_where_its_weights_would_have_to_move_between_waves() -> None:
+    arguments = {"batch": 1, "heads": 2, "kv_heads": 2, "M": 256, "N": 256, "dim": 64}
+    for threads, fits in ((256, True), (512, False)):
+        tiles = {"block_M": 64, "block_N": 64, "num_stages": 1, "threads": threads}
+        ranking = attention.rank(**arguments, **tiles, target="metax:c500")
+        assert bool(ranking.candidates) is fits
+        prim_func = attention(**arguments, **tiles, variant="pipelined", workers=0)
+        if fits:
+            core.compile(prim_func, target="metax:c500")
+        else:
+            assert any("stays where its rows are" in verdict.reason for verdict in ranking.refused)
+            with pytest.raises(core.TileHALError, match="conflict between scores and weights"):
+                core.compile(prim_func, target="metax:c500")
+
+
+def test_a_chip_with_twice_the_shared_memory_gets_another_tile_which_uses_it() -> None:
+    now, twice = (
+        product.rank(4096, 4096, 4096, target=target).candidates[0]
+        for target in ("metax:c500", "metax:c500+shared=128KiB")
+    )
+    assert now.tiles != twice.tiles
+    assert now.prediction is not None
+    assert twice.prediction is not None
+    assert now.prediction.memory_bytes["shared"] < twice.prediction.memory_bytes["shared"] <= 128 * 1024
 
 
 def test_a_number_the_user_gives_is_used() -> None:

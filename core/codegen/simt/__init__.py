@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from core.codegen.simt.launching import library_folders as library_folders
     from core.codegen.simt.lowering import include_folder as include_folder
     from core.codegen.simt.lowering import lower as lower
+    from core.codegen.simt.matrix import MatrixPlan as MatrixPlan
+    from core.codegen.simt.matrix import Product as Product
+    from core.codegen.simt.matrix import choose as choose
     from core.codegen.simt.plan import CompiledPlan as CompiledPlan
     from core.codegen.simt.plan import Launch as Launch
 
@@ -29,6 +32,7 @@ _HOMES = {
     "dialect": ("STOCK", "CompileStep", "Dialect"),
     "launching": ("Runtime", "SimtLauncher", "library_folders"),
     "lowering": ("include_folder", "lower"),
+    "matrix": ("MatrixPlan", "Product", "choose"),
     "plan": ("CompiledPlan", "Launch"),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}

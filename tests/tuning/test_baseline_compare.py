@@ -118,6 +118,13 @@ def test_noise_that_could_hide_a_slowdown_is_not_called_the_same() -> None:
     assert "could have gone unseen" in summary(found)
 
 
+def test_two_passes_that_disagree_say_nothing_and_say_so() -> None:
+    wild = Timing((1e-5, 9e-5), "graph")
+    (found,) = compare(of(row(cold=wild, warm=wild)), of(row(cold=wild, warm=wild))).rows
+    assert found.verdict == "unclear"
+    assert all(change.low < 1e-2 and change.high > 1e2 and change.detectable > 100 for change in found.changes)
+
+
 def test_an_interval_holds_the_truth_and_tells_slower_from_same() -> None:
     draw = random.Random(6)
     found = compare(snapshot(draw), snapshot(draw, slow={1: 1.10}))

@@ -26,6 +26,8 @@ TimeVerdict = Literal["slower", "faster", "same", "unclear"]
 
 #: No machine repeats a median better than this, whatever a few passes say; and the file rounds to half of it.
 LEAST_DEVIATION = 1e-3
+#: An interval that reaches further than a factor of a thousand says as little as one that reaches so far.
+_WIDEST = math.log(1e3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +103,8 @@ def judge(pairs: Sequence[Pair], shifts: Sequence[Shift], criteria: Criteria) ->
     faster = holm([replace(one, value=-one.value).upper_tail(margin) for one in found])
     changes = []
     for pair, one, p_slower, p_faster in zip(pairs, found, slower, faster, strict=True):
-        half = one.half_width(level / 2 / len(pairs))
-        detectable = margin + one.half_width(level / len(pairs))
+        half = min(_WIDEST, one.half_width(level / 2 / len(pairs)))
+        detectable = margin + min(_WIDEST, one.half_width(level / len(pairs)))
         verdict: TimeVerdict = "same" if detectable <= math.log1p(criteria.sensitivity) else "unclear"
         if p_slower < level:
             verdict = "slower"
@@ -134,7 +136,7 @@ def shifts_between(old: Snapshot, new: Snapshot, criteria: Criteria) -> list[Shi
             if before is None or min(len(before.passes_s), len(after.passes_s)) < 2:
                 continue
             one = difference(before, after, criteria)
-            half = one.half_width((1 - criteria.confidence) / 2)
+            half = min(_WIDEST, one.half_width((1 - criteria.confidence) / 2))
             slower = one.value - half > 0 and one.value > math.log1p(criteria.tolerance) / 2
             low, high = math.exp(one.value - half), math.exp(one.value + half)
             found.append(Shift(target, name, math.exp(one.value), low, high, slower))

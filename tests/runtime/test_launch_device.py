@@ -149,6 +149,17 @@ def test_the_first_launch_may_be_inside_a_graph_and_the_graph_outlives_the_kerne
         torch.testing.assert_close(y, x * 4)
 
 
+def test_a_kernel_may_go_while_its_launches_are_queued() -> None:
+    x, y = torch.randn(8, 64, device="cuda"), torch.zeros(8, 64, device="cuda")
+    kernel = core.compile(launch_kernels.scaled(), target="cuda", out_idx=[3])
+    kernel(x, 1.0, 1, y)
+    torch.cuda._sleep(200_000_000)
+    kernel(x, 2.0, 1, y)
+    del kernel
+    gc.collect()
+    torch.testing.assert_close(y, x * 2)
+
+
 def test_outputs_made_inside_a_graph_are_of_its_pool(scaled: core.Kernel) -> None:
     x = torch.randn(8, 64, device="cuda")
     graph = torch.cuda.CUDAGraph()
@@ -330,7 +341,10 @@ def test_an_exported_kernel_runs_where_tilelang_cannot_be_imported(product: core
     folder = product.export(tmp_path / "product")
     done = subprocess.run([sys.executable, "-c", EXPORTED, str(folder)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines() == ["the CUDA driver, compiled", "[]"]
+    how, loaded = done.stdout.splitlines()
+    # "interpreted" where torch has its exchange table from tvm_ffi only, which is blocked here.
+    assert how.startswith("the CUDA driver, ")
+    assert loaded == "[]"
 
 
 C_PROGRAM = """

@@ -14,8 +14,11 @@ static int tilehal_begin(tilehal_state *state, PyObject *payload) {
     return 0;
 }
 
+// Unloading waits for launches that are still queued.
 static void tilehal_end(tilehal_state *state) {
+    void *thread = PyEval_SaveThread();
     for (int i = 0; i < TILEHAL_DEVICES; ++i) tilehal_unload(&state->devices[i]);
+    PyEval_RestoreThread(thread);
 }
 
 static int tilehal_queue_on(tilehal_state *state, int number, void *stream, const tilehal_values *values) {

@@ -25,7 +25,7 @@ _MAJOR, _MINOR, _SHARED_OPT_IN = 75, 76, 97
 _STATIC_SHARED, _DYNAMIC_SHARED, _ANY_CLUSTER = 1, 8, 14
 _COOPERATIVE, _CLUSTER, _PROGRAMMATIC = 2, 4, 6
 _RELAXED = 2
-_MAP_BYTES, _MAP_ALIGNMENT = 128, 64
+_MAP_BYTES, _MAP_ALIGNMENT = 128, 128
 
 #: How scalars are passed by value, by dtype. TVM hands a bool over in 32 bits, which serves a reader of one byte too.
 _SCALARS: Mapping[str, Any] = {

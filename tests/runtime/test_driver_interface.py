@@ -25,7 +25,7 @@ SAME(offsetof(tilehal_config, count), offsetof(CUlaunchConfig, numAttrs));
 SAME(sizeof(tilehal_attribute), sizeof(CUlaunchAttribute));
 SAME(offsetof(tilehal_attribute, value), offsetof(CUlaunchAttribute, value));
 SAME(sizeof(tilehal_map), sizeof(CUtensorMap));
-SAME(_Alignof(tilehal_map), _Alignof(CUtensorMap));
+_Static_assert(_Alignof(tilehal_map) >= _Alignof(CUtensorMap), "64 bytes, 128 since CUDA 13");
 SAME(sizeof(CUtensorMapDataType), sizeof(int));
 SAME(CU_LAUNCH_ATTRIBUTE_COOPERATIVE, 2);
 SAME(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, 4);

@@ -24,7 +24,7 @@ typedef struct {
     tilehal_attribute *attributes;
     uint32_t count;
 } tilehal_config;
-typedef struct { unsigned char bytes[128]; } __attribute__((aligned(64))) tilehal_map;
+typedef struct { unsigned char bytes[128]; } __attribute__((aligned(128))) tilehal_map;
 
 static struct {
     int ready;

@@ -20,8 +20,11 @@ if TYPE_CHECKING:
     from core.tuning.records import Key as Key
     from core.tuning.records import Outcome as Outcome
     from core.tuning.records import Result as Result
+    from core.tuning.report import ShapeReport as ShapeReport
+    from core.tuning.report import TuneReport as TuneReport
     from core.tuning.store import Store as Store
     from core.tuning.store import default_store as default_store
+    from core.tuning.tuner import TuningInterrupted as TuningInterrupted
 
 _HOMES = {
     "environment": ("Environment",),
@@ -29,7 +32,9 @@ _HOMES = {
     "lookup": ("Tuned", "tuned_tiles", "use_tuned"),
     "measure": ("Measurement", "Together", "measure_together"),  # `core.tuning.measure` is the module, not its function
     "records": ("Key", "Outcome", "Result"),
+    "report": ("ShapeReport", "TuneReport"),
     "store": ("Store", "default_store"),
+    "tuner": ("TuningInterrupted",),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
 

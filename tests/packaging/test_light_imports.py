@@ -11,7 +11,16 @@ import pytest
 
 from tests.packaging.layout import ROOT
 
-LIGHT_MODULES = ("core", "core.errors", "core.hardware", "core.plugins", "core.target", "core.tiling", "core.describe")
+LIGHT_MODULES = (
+    "core",
+    "core.errors",
+    "core.hardware",
+    "core.plugins",
+    "core.target",
+    "core.tiling",
+    "core.tuning",
+    "core.describe",
+)
 HEAVY_MODULES = ("torch", "tilelang", "tvm", "tvm_ffi", "numpy")
 
 

@@ -23,6 +23,7 @@ PUBLIC_MODULES = {
     "core.program",
     "core.runtime",
     "core.tiling",
+    "core.tuning",
     # Each lowering family is a package or module of its own.
     *(f"core.codegen.{name}" for name in CODEGEN if not name.startswith("_")),
     # The operations a tile dialect is written with, and the simulator that a SIMT backend calls.

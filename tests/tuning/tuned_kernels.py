@@ -7,6 +7,7 @@ import sys
 import time
 
 import tilelang.language as T
+import torch
 
 import core
 
@@ -20,6 +21,8 @@ WAYS = (
     "crashes while running",
     "hangs while running",
 )
+#: Besides, where there is a device whose context a fault spoils.
+DEVICE_FAULT = "faults on the device"
 
 
 @core.kernel(out=["B"])
@@ -36,7 +39,7 @@ def twice(M: int, *, block: int = core.tile("M"), threads: int = core.threads())
 
 
 @core.kernel(out=["B"])
-def planted(M: int, *, block: int = core.tile("M"), way: str = core.choice("way", *WAYS)):
+def planted(M: int, *, block: int = core.tile("M"), way: str = core.choice("way", *WAYS, DEVICE_FAULT)):
     """B = 2 A, as well as the candidate's `way` allows."""
     if _in_a_child():
         if way == "crashes while compiling":
@@ -92,8 +95,12 @@ def _let_it_crash() -> None:
     usual = Kernel.__call__
 
     def call(self, *args, **kwargs):
-        if self.config.tiles.get("way") == "crashes while running":
+        way = self.config.tiles.get("way")
+        if way == "crashes while running":
             os.kill(os.getpid(), signal.SIGSEGV)
+        if way == DEVICE_FAULT:
+            here = args[0].device
+            torch.zeros(1, device=here)[torch.full((1,), 10**9, device=here)]
         return usual(self, *args, **kwargs)
 
     Kernel.__call__ = call

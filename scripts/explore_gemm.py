@@ -132,15 +132,17 @@ def kernel_for(shape: tuple[int, int, int], config: Config, options: argparse.Na
         if kind == "tiles":
             tile = {**tile, "workers": 0}
         return gemm.compile(*shape, **types, **variant, **tile, target=options.target, build=True)
-    types |= {"out_dtype": options.dtype, "accum_dtype": "float32"}
+    from core.ops._product import Product
+
+    product = Product(*shape, options.dtype, options.dtype, "float32", trans_a, trans_b)
     if kind == "warpgroups":
         from core.ops.gemm_warpgroups import WarpgroupTile, warpgroup_gemm
 
-        function = warpgroup_gemm(*shape, WarpgroupTile(**tile), **types)
+        function = warpgroup_gemm(product, WarpgroupTile(**tile))
     else:
         from core.ops.gemm_split import split_gemm
 
-        function = split_gemm(*shape, **tile, **types)
+        function = split_gemm(product, **tile)
     return core.compile(function, target=options.target, out_idx=[2], build=True)
 
 

@@ -9,10 +9,10 @@ Barriers: `full[s]` completes when stage `s` has arrived (every producer thread 
 `empty[s]` when every consumer warp of every block of the cluster has read it.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from core._tilelang import import_tilelang
+from core.ops._product import Product
 
 import_tilelang()
 
@@ -26,15 +26,8 @@ _REGISTERS = {1: (56, 240), 2: (40, 232), 3: (32, 160)}
 
 
 def warp_specialized(
-    M: int,
-    N: int,
-    K: int,
+    product: Product,
     *,
-    dtype: str,
-    out_dtype: str,
-    accum_dtype: str,
-    trans_a: bool,
-    trans_b: bool,
     block_M: int,
     block_N: int,
     block_K: int,
@@ -44,20 +37,19 @@ def warp_specialized(
     policy: int,
     cluster: int,
     workers: int,
-    epilogue: Callable[..., Any] | None = None,
 ) -> Any:
-    """The PrimFunc of `C = op(A) @ op(B)`.
+    """The PrimFunc of a product.
 
     Args:
         threads: of the consumers, a multiple of 128; one warpgroup more is launched.
         panel: width of the launch order's panels, in tiles of C; 0 is column by column.
         cluster: blocks along M that share their tile of B.
         workers: blocks that stay and take tile after tile; 0 launches one block (or cluster) a tile.
-        epilogue: a macro that changes the accumulators in place, called with them, the tile's first row and column.
     """
-    rows, columns, steps = -(-M // block_M), -(-N // block_N), -(-K // block_K)
+    rows, columns, steps = -(-product.M // block_M), -(-product.N // block_N), -(-product.K // block_K)
     row_groups = -(-rows // cluster)
-    tiles = row_groups * columns
+    plane = row_groups * columns
+    tiles = plane * (product.batch or 1)
     groups = min(workers // cluster, tiles) if workers else tiles
     rounds = -(-tiles // groups)
     consumers = threads // _WARPGROUP
@@ -67,26 +59,19 @@ def warp_specialized(
     everyone = (1 << cluster) - 1
     warps = T.GemmWarpPolicy(policy)
 
+    finish = product.finish(block_M, block_N)
+
     @T.macro
-    def load(A, B, A_tile, B_tile, full, row, column, depth, stage):
-        if trans_a:
-            T.tma_copy(A[depth : depth + block_K, row : row + block_M], A_tile[stage, :, :], barrier=full[stage])
-        else:
-            T.tma_copy(A[row : row + block_M, depth : depth + block_K], A_tile[stage, :, :], barrier=full[stage])
-        if trans_b:
-            T.tma_copy(
-                B[column : column + block_N, depth : depth + block_K],
-                B_tile[stage, :, :],
-                barrier=full[stage],
-                cluster_mask=everyone if cluster > 1 else None,
-            )
-        else:
-            T.tma_copy(
-                B[depth : depth + block_K, column : column + block_N],
-                B_tile[stage, :, :],
-                barrier=full[stage],
-                cluster_mask=everyone if cluster > 1 else None,
-            )
+    def load(A, B, A_tile, B_tile, full, row, column, depth, stage, at):
+        rows_of_a, columns_of_b = slice(row, row + block_M), slice(column, column + block_N)
+        steps_of_k = slice(depth, depth + block_K)
+        T.tma_copy(A[(*at, *product.stored_a(rows_of_a, steps_of_k))], A_tile[stage, :, :], barrier=full[stage])
+        T.tma_copy(
+            B[(*at, *product.stored_b(steps_of_k, columns_of_b))],
+            B_tile[stage, :, :],
+            barrier=full[stage],
+            cluster_mask=everyone if cluster > 1 else None,
+        )
 
     @T.macro
     def release(empty, thread, stage):
@@ -97,17 +82,19 @@ def warp_specialized(
             else:
                 T.mbarrier_arrive(empty[stage])
 
-    @T.prim_func
-    def main(
-        A: T.Tensor((K, M) if trans_a else (M, K), dtype),
-        B: T.Tensor((N, K) if trans_b else (K, N), dtype),
-        C: T.Tensor((M, N), out_dtype),
-    ):
+    def place(order, tile):
+        """Row group, column and place in the batch of a tile."""
+        if product.batch is None:
+            return (*order.coord(tile), ())
+        return (*order.coord(tile % plane), (tile // plane,))
+
+    @T.macro
+    def body(A, B, C, bias, residual):
         with T.Kernel(groups * cluster, threads=threads + _WARPGROUP, cluster_dims=cluster) as block:
-            A_tile = T.alloc_shared((num_stages, *((block_K, block_M) if trans_a else (block_M, block_K))), dtype)
-            B_tile = T.alloc_shared((num_stages, *((block_N, block_K) if trans_b else (block_K, block_N))), dtype)
-            C_tile = T.alloc_shared((block_M, store_N), out_dtype)
-            accumulator = T.alloc_fragment((block_M, block_N), accum_dtype)
+            A_tile = T.alloc_shared((num_stages, *product.stored_a(block_M, block_K)), product.dtype)
+            B_tile = T.alloc_shared((num_stages, *product.stored_b(block_K, block_N)), product.dtype)
+            C_tile = T.alloc_shared((block_M, store_N), product.out_dtype)
+            accumulator = T.alloc_fragment((block_M, block_N), product.accum_dtype)
             full = T.alloc_barrier([_WARPGROUP] * num_stages)
             readers = [threads // _WARP * cluster] * num_stages
             empty = T.alloc_cluster_barrier(readers) if cluster > 1 else T.alloc_barrier(readers)
@@ -120,7 +107,7 @@ def warp_specialized(
                 T.set_max_nreg(few, 0)
                 for turn in T.serial(rounds):
                     tile = turn * groups + block // cluster
-                    row_group, column = order.coord(tile)
+                    row_group, column, at = place(order, tile)
                     if tile < tiles:
                         for step in T.serial(steps):
                             position = turn * steps + step
@@ -136,13 +123,14 @@ def warp_specialized(
                                 column * block_N,
                                 step * block_K,
                                 stage,
+                                at,
                             )
                             T.mbarrier_arrive(full[stage])
             else:
                 T.set_max_nreg(many, 1)
                 for turn in T.serial(rounds):
                     tile = turn * groups + block // cluster
-                    row_group, column = order.coord(tile)
+                    row_group, column, at = place(order, tile)
                     row = (row_group * cluster + rank) * block_M
                     if tile < tiles:
                         T.clear(accumulator)
@@ -154,8 +142,8 @@ def warp_specialized(
                                 A_tile[stage, :, :],
                                 B_tile[stage, :, :],
                                 accumulator,
-                                transpose_A=trans_a,
-                                transpose_B=trans_b,
+                                transpose_A=product.trans_a,
+                                transpose_B=product.trans_b,
                                 policy=warps,
                             )
                             # One product stays in flight; the stage of the one before it is free.
@@ -164,13 +152,12 @@ def warp_specialized(
                                 release(empty, thread, (position + num_stages - 1) % num_stages)
                         T.wait_wgmma(0)
                         release(empty, thread, (turn * steps + steps - 1) % num_stages)
-                        if epilogue is not None:
-                            epilogue(accumulator, row, column * block_N)
+                        finish(accumulator, bias, residual, row, column * block_N, at)
                         for half in T.unroll(block_N // store_N):
                             T.copy(accumulator[:, half * store_N : (half + 1) * store_N], C_tile)
-                            T.copy(C_tile, C[row, column * block_N + half * store_N])
+                            T.copy(C_tile, C[(*at, row, column * block_N + half * store_N)])
             if cluster > 1:
                 # A block's shared memory is written to by its neighbours: nobody leaves early.
                 T.cluster_sync()
 
-    return main
+    return product.program(body)

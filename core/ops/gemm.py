@@ -1,18 +1,15 @@
-"""Matrix products: every layout and type, from one portable source."""
+"""Matrix products: every layout and type, one or many at once, from one portable source."""
 
 from typing import Any
 
 from core._tilelang import import_tilelang
 from core.ops._gemm_warp_specialized import warp_specialized
+from core.ops._product import Product
 from core.tiling import choice, kernel, stages, swizzle, threads, tile, warp_policy, workers
 
 import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
-
-#: What a product of these operands is accumulated in and stored as, unless said otherwise.
-_ACCUMULATOR = {"int8": "int32", "uint8": "int32"}
-_RESULT = {"int8": "int32", "uint8": "int32", "float8_e4m3fn": "float16", "float8_e5m2": "float16"}
 
 
 @kernel(out=["C"])
@@ -26,6 +23,10 @@ def gemm(
     accum_dtype: str | None = None,
     trans_a: bool = False,
     trans_b: bool = False,
+    batch: int | None = None,
+    bias: bool = False,
+    activation: str | None = None,
+    residual: bool = False,
     block_M: int = tile("M", multiple=16),
     block_N: int = tile("N", multiple=16),
     block_K: int = tile("K", multiple=16),
@@ -37,32 +38,44 @@ def gemm(
     cluster: int = choice("cluster", 1, 2),
     workers: int = workers(),
 ) -> Any:
-    """`C = op(A) @ op(B)`.
+    """`C = activation(op(A) @ op(B) + bias) + residual`, rounded once.
 
-    A block computes `block_M` x `block_N` of C. The tile of C leaves through shared memory, in whole rows. The variant
+    The kernel takes A, B, then the bias (N) and the residual (as C) where there are any, then C. A block computes
+    `block_M` x `block_N` of C. The tile of C leaves through shared memory, in whole rows. The variant
     `warp_specialized` is for chips with bulk copies and warpgroup instructions (`core/ops/_gemm_warp_specialized.py`);
     `cluster` and `workers` are its own.
 
     Args:
         M, N, K: extents, elements; `M` may be symbolic (`T.dynamic`).
         dtype: of A and B: float16, bfloat16, float32, float8_e4m3fn, float8_e5m2, int8.
-        out_dtype: of C; None is `dtype`, int32 for 8-bit integers and float16 for 8-bit floats.
+        out_dtype: of C, the bias and the residual; None is `dtype`, int32 for 8-bit integers, float16 for 8-bit floats.
         accum_dtype: of the sums; None is float32, int32 for integers.
         trans_a, trans_b: A is stored as K x M, B as N x K.
+        batch: this many products at once: A, B, C and the residual get a first dimension. None is one without it.
+        bias: whether a row of N elements is added to every row.
+        activation: a key of `core.ops.activations.ACTIVATIONS`, or None.
+        residual: whether a matrix is added at the end.
+
+    Raises:
+        KernelError: there is no such activation, or it is none for integers.
     """
-    accum_dtype = accum_dtype or _ACCUMULATOR.get(dtype, "float32")
-    out_dtype = out_dtype or _RESULT.get(dtype, dtype)
-    warps = T.GemmWarpPolicy(policy)
+    product = Product.typed(
+        M,
+        N,
+        K,
+        dtype,
+        out_dtype,
+        accum_dtype,
+        trans_a=trans_a,
+        trans_b=trans_b,
+        batch=batch,
+        bias=bias,
+        activation=activation,
+        residual=residual,
+    )
     if variant == "warp_specialized":
         return warp_specialized(
-            M,
-            N,
-            K,
-            dtype=dtype,
-            out_dtype=out_dtype,
-            accum_dtype=accum_dtype,
-            trans_a=trans_a,
-            trans_b=trans_b,
+            product,
             block_M=block_M,
             block_N=block_N,
             block_K=block_K,
@@ -73,35 +86,37 @@ def gemm(
             cluster=cluster,
             workers=workers,
         )
+    warps = T.GemmWarpPolicy(policy)
+    finish = product.finish(block_M, block_N)
+    rows, columns = T.ceildiv(M, block_M), T.ceildiv(N, block_N)
 
     @T.macro
-    def product(A, B, accumulator, row, column):
-        A_tile = T.alloc_shared((block_K, block_M) if trans_a else (block_M, block_K), dtype)
-        B_tile = T.alloc_shared((block_N, block_K) if trans_b else (block_K, block_N), dtype)
-        T.clear(accumulator)
+    def multiply(A, B, sums, row, column, at):
+        A_tile = T.alloc_shared(product.stored_a(block_M, block_K), dtype)
+        B_tile = T.alloc_shared(product.stored_b(block_K, block_N), dtype)
+        T.clear(sums)
         for k in T.Pipelined(T.ceildiv(K, block_K), num_stages=num_stages):
-            if trans_a:
-                T.copy(A[k * block_K, row], A_tile)
-            else:
-                T.copy(A[row, k * block_K], A_tile)
-            if trans_b:
-                T.copy(B[column, k * block_K], B_tile)
-            else:
-                T.copy(B[k * block_K, column], B_tile)
-            T.gemm(A_tile, B_tile, accumulator, transpose_A=trans_a, transpose_B=trans_b, policy=warps)
+            T.copy(A[(*at, *product.stored_a(row, k * block_K))], A_tile)
+            T.copy(B[(*at, *product.stored_b(k * block_K, column))], B_tile)
+            T.gemm(A_tile, B_tile, sums, transpose_A=trans_a, transpose_B=trans_b, policy=warps)
 
-    @T.prim_func
-    def main(
-        A: T.Tensor((K, M) if trans_a else (M, K), dtype),
-        B: T.Tensor((N, K) if trans_b else (K, N), dtype),
-        C: T.Tensor((M, N), out_dtype),
-    ):
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
-            C_tile = T.alloc_shared((block_M, block_N), out_dtype)
-            accumulator = T.alloc_fragment((block_M, block_N), accum_dtype)
-            T.use_swizzle(panel, enable=panel > 0)
-            product(A, B, accumulator, by * block_M, bx * block_N)
-            T.copy(accumulator, C_tile)
-            T.copy(C_tile, C[by * block_M, bx * block_N])
+    @T.macro
+    def block(A, B, C, bias, residual, row, column, at):
+        C_tile = T.alloc_shared((block_M, block_N), product.out_dtype)
+        sums = T.alloc_fragment((block_M, block_N), product.accum_dtype)
+        T.use_swizzle(panel, enable=panel > 0)
+        multiply(A, B, sums, row, column, at)
+        finish(sums, bias, residual, row, column, at)
+        T.copy(sums, C_tile)
+        T.copy(C_tile, C[(*at, row, column)])
 
-    return main
+    @T.macro
+    def body(A, B, C, bias, residual):
+        if batch is None:
+            with T.Kernel(columns, rows, threads=threads) as (bx, by):
+                block(A, B, C, bias, residual, by * block_M, bx * block_N, ())
+        else:
+            with T.Kernel(columns, rows, batch, threads=threads) as (bx, by, bz):
+                block(A, B, C, bias, residual, by * block_M, bx * block_N, (bz,))
+
+    return product.program(body)

@@ -9,6 +9,7 @@ from typing import Any
 
 from core._tilelang import import_tilelang
 from core.errors import KernelError
+from core.ops._product import Product
 
 import_tilelang()
 
@@ -19,22 +20,15 @@ _PADDING = 4
 
 
 def split_gemm(
-    M: int,
-    N: int,
-    K: int,
+    product: Product,
     *,
     block_M: int,
     block_N: int,
     block_K: int,
     num_stages: int,
     splits: int,
-    dtype: str,
-    out_dtype: str,
-    accum_dtype: str,
-    trans_a: bool,
-    trans_b: bool,
 ) -> Any:
-    """The PrimFunc of `C = op(A) @ op(B)`; arguments as for :func:`core.ops.gemm.gemm`.
+    """The PrimFunc of a product.
 
     Args:
         splits: blocks of a cluster, each with its share of K; at most 8, and a divisor of `block_M`.
@@ -47,25 +41,44 @@ def split_gemm(
             f"a tile of {block_M} x {block_N} cannot be computed transposed by {splits} blocks",
             hint=f"use columns in multiples of 64 and rows in multiples of {splits}",
         )
-    rows, columns, steps = -(-M // block_M), -(-N // block_N), -(-K // block_K)
+    rows, columns, steps = -(-product.M // block_M), -(-product.N // block_N), -(-product.K // block_K)
     share = -(-steps // splits)
     height = block_M // splits
     threads = 128 + 2 * block_N
     width = block_N + _PADDING
 
-    @T.prim_func
-    def main(
-        A: T.Tensor((K, M) if trans_a else (M, K), dtype),
-        B: T.Tensor((N, K) if trans_b else (K, N), dtype),
-        C: T.Tensor((M, N), out_dtype),
-    ):
-        with T.ClusterKernel(splits * columns, rows, threads=threads, cluster_dims=(splits, 1, 1)) as (bx, by):
-            A_tiles = T.alloc_shared(
-                (num_stages, block_K, block_M) if trans_a else (num_stages, block_M, block_K), dtype
-            )
-            B_tiles = T.alloc_shared(
-                (num_stages, block_N, block_K) if trans_b else (num_stages, block_K, block_N), dtype
-            )
+    batch = product.batch or 1
+    finish = product.finish(height, block_N)
+    accum_dtype = product.accum_dtype
+
+    @T.macro
+    def load(A, B, A_tiles, B_tiles, full, row, column, depth, stage, at):
+        rows_of_a, columns_of_b = slice(row, row + block_M), slice(column, column + block_N)
+        steps_of_k = slice(depth, depth + block_K)
+        # One warp loads: B first, which is the larger.
+        T.tma_copy(
+            B[(*at, *product.stored_b(steps_of_k, columns_of_b))],
+            B_tiles[stage, :, :],
+            barrier=full[stage],
+            leader_scope_threads=32,
+        )
+        T.tma_copy(
+            A[(*at, *product.stored_a(rows_of_a, steps_of_k))],
+            A_tiles[stage, :, :],
+            barrier=full[stage],
+            leader_scope_threads=32,
+        )
+
+    @T.macro
+    def body(A, B, C, bias, residual):
+        with T.ClusterKernel(splits * columns, rows, batch, threads=threads, cluster_dims=(splits, 1, 1)) as (
+            bx,
+            by,
+            bz,
+        ):
+            at = () if product.batch is None else (bz,)
+            A_tiles = T.alloc_shared((num_stages, *product.stored_a(block_M, block_K)), product.dtype)
+            B_tiles = T.alloc_shared((num_stages, *product.stored_b(block_K, block_N)), product.dtype)
             mine = T.alloc_shared((block_M, width), accum_dtype)
             parts = T.alloc_shared((max(1, splits - 1), height, width), accum_dtype)
             accumulator = T.alloc_fragment((block_N, block_M), accum_dtype)
@@ -82,34 +95,7 @@ def split_gemm(
                     for s in T.serial(count):
                         stage, k = s % num_stages, (first + s) * block_K
                         T.mbarrier_wait_parity(empty[stage], (s // num_stages & 1) ^ 1)
-                        if trans_b:
-                            T.tma_copy(
-                                B[column : column + block_N, k : k + block_K],
-                                B_tiles[stage, :, :],
-                                barrier=full[stage],
-                                leader_scope_threads=32,
-                            )
-                        else:
-                            T.tma_copy(
-                                B[k : k + block_K, column : column + block_N],
-                                B_tiles[stage, :, :],
-                                barrier=full[stage],
-                                leader_scope_threads=32,
-                            )
-                        if trans_a:
-                            T.tma_copy(
-                                A[k : k + block_K, row : row + block_M],
-                                A_tiles[stage, :, :],
-                                barrier=full[stage],
-                                leader_scope_threads=32,
-                            )
-                        else:
-                            T.tma_copy(
-                                A[row : row + block_M, k : k + block_K],
-                                A_tiles[stage, :, :],
-                                barrier=full[stage],
-                                leader_scope_threads=32,
-                            )
+                        load(A, B, A_tiles, B_tiles, full, row, column, k, stage, at)
                         if thread == 0:
                             T.mbarrier_arrive(full[stage])
             else:
@@ -121,8 +107,8 @@ def split_gemm(
                         B_tiles[stage, :, :],
                         A_tiles[stage, :, :],
                         accumulator,
-                        transpose_A=not trans_b,
-                        transpose_B=not trans_a,
+                        transpose_A=not product.trans_b,
+                        transpose_B=not product.trans_a,
                         policy=T.GemmWarpPolicy.FullRow,
                     )
                     T.wait_wgmma(1)
@@ -152,9 +138,10 @@ def split_gemm(
                     for s in T.unroll(splits - 1, explicit=True):
                         for i, j in T.Parallel(height, block_N):
                             total[i, j] += parts[s, i, j]
-                T.copy(total, C[row + rank * height, column])
+                finish(total, bias, residual, row + rank * height, column, at)
+                T.copy(total, C[(*at, row + rank * height, column)])
             if splits > 1:
                 # A block may not end while what it sent is still read from its memory.
                 T.cluster_sync()
 
-    return main
+    return product.program(body)

@@ -10,6 +10,7 @@ from typing import Any
 
 from core._tilelang import import_tilelang
 from core.errors import KernelError
+from core.ops._product import Product
 
 import_tilelang()
 
@@ -45,19 +46,8 @@ class WarpgroupTile:
     chunk: int = 64
 
 
-def warpgroup_gemm(
-    M: int,
-    N: int,
-    K: int,
-    tile: WarpgroupTile,
-    *,
-    dtype: str,
-    out_dtype: str,
-    accum_dtype: str,
-    trans_a: bool,
-    trans_b: bool,
-) -> Any:
-    """The PrimFunc of `C = op(A) @ op(B)`; arguments as for :func:`core.ops.gemm.gemm`.
+def warpgroup_gemm(product: Product, tile: WarpgroupTile) -> Any:
+    """The PrimFunc of a product.
 
     Raises:
         KernelError: the tile cannot be shared between two warpgroups of 64 rows.
@@ -71,12 +61,13 @@ def warpgroup_gemm(
         )
     chunk = min(tile.chunk, block_N)
     chunks = block_N // chunk
-    rows, columns, steps = -(-M // block_M), -(-N // block_N), -(-K // block_K)
+    rows, columns, steps = -(-product.M // block_M), -(-product.N // block_N), -(-product.K // block_K)
     # Blocks of a cluster share the larger operand's tile: B's when they lie below each other.
     below = rows > 1 and block_N >= block_M
     cluster = tile.cluster
     high, wide = (-(-rows // cluster), columns) if below else (rows, -(-columns // cluster))
-    total = high * wide
+    plane = high * wide
+    total = plane * (product.batch or 1)
     clusters = min(tile.blocks // cluster or total, total)
     # Consecutive tiles of one worker; with alternating warpgroups, tile `turn` belongs to warpgroup `turn % 2`.
     turns = -(-total // clusters)
@@ -86,56 +77,48 @@ def warpgroup_gemm(
         mask_a = mask_b = None
     readers = 4 if tile.alternate else 8
 
-    def place(t: Any, rank: Any) -> tuple[Any, Any]:
-        """First row and column of tile `t`: down a panel, then to the right."""
+    finish = product.finish(part, block_N)
+
+    def place(t: Any, rank: Any) -> tuple[Any, Any, tuple[Any, ...]]:
+        """First row and column of tile `t`, down a panel, then to the right; and its place in the batch."""
+        at = () if product.batch is None else (t // plane,)
+        t = t % plane if product.batch is not None else t
         first = t // (panel * wide) * panel
         height = T.min(panel, high - first)
         within = t % (panel * wide)
         i, j = first + within % height, within // height
-        return (i * cluster + rank if below else i) * block_M, (j if below else j * cluster + rank) * block_N
+        return (i * cluster + rank if below else i) * block_M, (j if below else j * cluster + rank) * block_N, at
+
+    @T.macro
+    def load(A, B, A_tiles, B_tiles, full, row, column, depth, stage, at):
+        rows_of_a, columns_of_b = slice(row, row + block_M), slice(column, column + block_N)
+        steps_of_k = slice(depth, depth + block_K)
+        T.tma_copy(
+            A[(*at, *product.stored_a(rows_of_a, steps_of_k))],
+            A_tiles[stage, :, :],
+            barrier=full[stage],
+            cluster_mask=mask_a,
+            leader_scope_threads=32,
+        )
+        T.tma_copy(
+            B[(*at, *product.stored_b(steps_of_k, columns_of_b))],
+            B_tiles[stage, :, :],
+            barrier=full[stage],
+            cluster_mask=mask_b,
+            leader_scope_threads=32,
+        )
 
     @T.macro
     def copy_tiles(A, B, A_tiles, B_tiles, full, empty, worker, rank):
         for turn in T.serial(turns):
             t = worker + turn * clusters
             if t < total:
-                row, column = place(t, rank)
+                row, column, at = place(t, rank)
                 for k in T.serial(steps):
                     step = turn * steps + k
                     stage = step % num_stages
                     T.mbarrier_wait_parity(empty[stage], (step // num_stages & 1) ^ 1)
-                    if trans_a:
-                        T.tma_copy(
-                            A[k * block_K : (k + 1) * block_K, row : row + block_M],
-                            A_tiles[stage, :, :],
-                            barrier=full[stage],
-                            cluster_mask=mask_a,
-                            leader_scope_threads=32,
-                        )
-                    else:
-                        T.tma_copy(
-                            A[row : row + block_M, k * block_K : (k + 1) * block_K],
-                            A_tiles[stage, :, :],
-                            barrier=full[stage],
-                            cluster_mask=mask_a,
-                            leader_scope_threads=32,
-                        )
-                    if trans_b:
-                        T.tma_copy(
-                            B[column : column + block_N, k * block_K : (k + 1) * block_K],
-                            B_tiles[stage, :, :],
-                            barrier=full[stage],
-                            cluster_mask=mask_b,
-                            leader_scope_threads=32,
-                        )
-                    else:
-                        T.tma_copy(
-                            B[k * block_K : (k + 1) * block_K, column : column + block_N],
-                            B_tiles[stage, :, :],
-                            barrier=full[stage],
-                            cluster_mask=mask_b,
-                            leader_scope_threads=32,
-                        )
+                    load(A, B, A_tiles, B_tiles, full, row, column, k * block_K, stage, at)
                     if T.get_thread_binding() == 0:
                         T.mbarrier_arrive(full[stage])
 
@@ -147,20 +130,22 @@ def warpgroup_gemm(
                 T.mbarrier_arrive(empty[stage], peer)
 
     @T.macro
-    def store(accumulator, c, C_tile, C, row, column):
+    def store(accumulator, c, C_tile, C, row, column, at):
         """Chunk `c` of the accumulator to C; `C_tile` is free when no more than one store is on its way."""
         T.tma_store_wait(1)
         T.copy(accumulator[:, c * chunk : (c + 1) * chunk], C_tile)
-        T.tma_copy(C_tile, C[row : row + part, column + c * chunk : column + (c + 1) * chunk])
+        T.tma_copy(C_tile, C[(*at, slice(row, row + part), slice(column + c * chunk, column + (c + 1) * chunk))])
 
     @T.macro
-    def multiply(A_tiles, B_tiles, C, C_even, C_odd, accumulator, full, empty, order, worker, rank, group):
+    def multiply(
+        A_tiles, B_tiles, C, bias, residual, C_even, C_odd, accumulator, full, empty, order, worker, rank, group
+    ):
         top = 0 if tile.alternate else group * part
         for turn in T.serial(turns):
             t = worker + turn * clusters
             mine = turn % 2 == group if tile.alternate else True
             if T.And(t < total, mine):
-                row, column = place(t, rank)
+                row, column, at = place(t, rank)
                 if tile.alternate:
                     # A stage's parity tells two uses of it apart, not three: the other warpgroup's are over first.
                     T.mbarrier_wait_parity(order[group], (turn // 2 & 1) ^ (1 - group))
@@ -168,23 +153,14 @@ def warpgroup_gemm(
                     step = turn * steps + k
                     stage = step % num_stages
                     T.mbarrier_wait_parity(full[stage], step // num_stages & 1)
-                    if trans_a:
-                        T.wgmma_gemm(
-                            A_tiles[stage, :, top : top + part],
-                            B_tiles[stage, :, :],
-                            accumulator,
-                            transpose_A=True,
-                            transpose_B=trans_b,
-                            clear_accum=k == 0,
-                        )
-                    else:
-                        T.wgmma_gemm(
-                            A_tiles[stage, top : top + part, :],
-                            B_tiles[stage, :, :],
-                            accumulator,
-                            transpose_B=trans_b,
-                            clear_accum=k == 0,
-                        )
+                    T.wgmma_gemm(
+                        A_tiles[(stage, *product.stored_a(slice(top, top + part), slice(0, block_K)))],
+                        B_tiles[stage, :, :],
+                        accumulator,
+                        transpose_A=product.trans_a,
+                        transpose_B=product.trans_b,
+                        clear_accum=k == 0,
+                    )
                     # The products of this step go on while the next step's tiles are waited for.
                     T.wait_wgmma(1)
                     if k > 0:
@@ -193,32 +169,25 @@ def warpgroup_gemm(
                     T.mbarrier_arrive(order[1 - group])
                 T.wait_wgmma(0)
                 release(empty, (turn * steps + steps - 1) % num_stages)
+                finish(accumulator, bias, residual, row + top, column, at)
                 for c in T.unroll(chunks // 2, explicit=True):
-                    store(accumulator, 2 * c, C_even, C, row + top, column)
-                    store(accumulator, 2 * c + 1, C_odd, C, row + top, column)
+                    store(accumulator, 2 * c, C_even, C, row + top, column, at)
+                    store(accumulator, 2 * c + 1, C_odd, C, row + top, column, at)
                 if chunks % 2:
-                    store(accumulator, chunks - 1, C_even, C, row + top, column)
+                    store(accumulator, chunks - 1, C_even, C, row + top, column, at)
         T.tma_store_wait(0)
 
-    @T.prim_func
-    def main(
-        A: T.Tensor((K, M) if trans_a else (M, K), dtype),
-        B: T.Tensor((N, K) if trans_b else (K, N), dtype),
-        C: T.Tensor((M, N), out_dtype),
-    ):
+    @T.macro
+    def body(A, B, C, bias, residual):
         with T.ClusterKernel(clusters * cluster, threads=384, cluster_dims=cluster) as block:
-            A_tiles = T.alloc_shared(
-                (num_stages, block_K, block_M) if trans_a else (num_stages, block_M, block_K), dtype
-            )
-            B_tiles = T.alloc_shared(
-                (num_stages, block_N, block_K) if trans_b else (num_stages, block_K, block_N), dtype
-            )
-            C_first_even = T.alloc_shared((part, chunk), out_dtype)
-            C_first_odd = T.alloc_shared((part, chunk), out_dtype)
-            C_second_even = T.alloc_shared((part, chunk), out_dtype)
-            C_second_odd = T.alloc_shared((part, chunk), out_dtype)
-            first = T.alloc_fragment((part, block_N), accum_dtype)
-            second = T.alloc_fragment((part, block_N), accum_dtype)
+            A_tiles = T.alloc_shared((num_stages, *product.stored_a(block_M, block_K)), product.dtype)
+            B_tiles = T.alloc_shared((num_stages, *product.stored_b(block_K, block_N)), product.dtype)
+            C_first_even = T.alloc_shared((part, chunk), product.out_dtype)
+            C_first_odd = T.alloc_shared((part, chunk), product.out_dtype)
+            C_second_even = T.alloc_shared((part, chunk), product.out_dtype)
+            C_second_odd = T.alloc_shared((part, chunk), product.out_dtype)
+            first = T.alloc_fragment((part, block_N), product.accum_dtype)
+            second = T.alloc_fragment((part, block_N), product.accum_dtype)
             full = T.alloc_barrier([1] * num_stages)
             empty = T.alloc_cluster_barrier([readers * cluster] * num_stages)
             order = T.alloc_barrier([128, 128])
@@ -230,12 +199,42 @@ def warpgroup_gemm(
                     copy_tiles(A, B, A_tiles, B_tiles, full, empty, worker, rank)
             elif thread < 256:
                 T.set_max_nreg(_MULTIPLYING_REGISTERS, 1)
-                multiply(A_tiles, B_tiles, C, C_first_even, C_first_odd, first, full, empty, order, worker, rank, 0)
+                multiply(
+                    A_tiles,
+                    B_tiles,
+                    C,
+                    bias,
+                    residual,
+                    C_first_even,
+                    C_first_odd,
+                    first,
+                    full,
+                    empty,
+                    order,
+                    worker,
+                    rank,
+                    0,
+                )
             else:
                 T.set_max_nreg(_MULTIPLYING_REGISTERS, 1)
-                multiply(A_tiles, B_tiles, C, C_second_even, C_second_odd, second, full, empty, order, worker, rank, 1)
+                multiply(
+                    A_tiles,
+                    B_tiles,
+                    C,
+                    bias,
+                    residual,
+                    C_second_even,
+                    C_second_odd,
+                    second,
+                    full,
+                    empty,
+                    order,
+                    worker,
+                    rank,
+                    1,
+                )
             if cluster > 1:
                 # A block may not end while another still sends to it.
                 T.cluster_sync()
 
-    return main
+    return product.program(body)

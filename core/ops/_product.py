@@ -1,0 +1,159 @@
+"""What a matrix product computes, whatever computes it: operands, types, and what is done to the sums on their way out.
+
+Each variant of the product is a macro that is given the tensors; `Product.program` puts the signature around it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from core._tilelang import import_tilelang
+from core.errors import KernelError
+
+import_tilelang()
+
+import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
+
+from core.ops.activations import function  # noqa: E402
+
+#: What a product of these operands is accumulated in and stored as, unless said otherwise.
+_ACCUMULATOR = {"int8": "int32", "uint8": "int32"}
+_RESULT = {"int8": "int32", "uint8": "int32", "float8_e4m3fn": "float16", "float8_e5m2": "float16"}
+
+
+@dataclass(frozen=True)
+class Product:
+    """`C = activation(op(A) @ op(B) + bias) + residual`, once or for each of `batch` pairs.
+
+    Attributes:
+        M, N, K: extents, elements; `M` may be symbolic.
+        dtype: of A and B.
+        out_dtype: of C, of the bias (N) and of the residual (as C).
+        accum_dtype: of the sums.
+        trans_a, trans_b: A is stored as K x M, B as N x K.
+        batch: leading extent of A, B, C and the residual; None is none.
+        bias, activation, residual: which parts of the epilogue there are.
+
+    Raises:
+        KernelError: there is no such activation, or it is none for integers.
+    """
+
+    M: Any
+    N: int
+    K: int
+    dtype: str
+    out_dtype: str
+    accum_dtype: str
+    trans_a: bool = False
+    trans_b: bool = False
+    batch: int | None = None
+    bias: bool = False
+    activation: str | None = None
+    residual: bool = False
+
+    def __post_init__(self) -> None:
+        if self.activation is None:
+            return
+        function(self.activation)
+        if not self.accum_dtype.startswith("float") and self.activation != "relu":
+            raise KernelError(
+                f"{self.activation} cannot be computed of sums in {self.accum_dtype}",
+                hint='use "relu", or accumulate in float32',
+            )
+
+    @classmethod
+    def typed(
+        cls, M: Any, N: int, K: int, dtype: str, out_dtype: str | None, accum_dtype: str | None, **more: Any
+    ) -> "Product":
+        """With the types that go with `dtype` where none are given."""
+        accumulator = accum_dtype or _ACCUMULATOR.get(dtype, "float32")
+        return cls(M, N, K, dtype, out_dtype or _RESULT.get(dtype, dtype), accumulator, **more)
+
+    def stored_a(self, rows: Any, depth: Any) -> tuple[Any, Any]:
+        """Extents, or a place, of a piece of op(A) in the order A is stored in."""
+        return (depth, rows) if self.trans_a else (rows, depth)
+
+    def stored_b(self, depth: Any, columns: Any) -> tuple[Any, Any]:
+        """Extents, or a place, of a piece of op(B) in the order B is stored in."""
+        return (columns, depth) if self.trans_b else (depth, columns)
+
+    def finish(self, rows: int, columns: int) -> Callable[..., Any]:
+        """A macro that turns a tile of sums into the tile of C, in place.
+
+        It is called with the fragment (rows x columns), the bias and the residual (None where there is none), the
+        tile's first row and column in C, and its place in the batch as a tuple of at most one index.
+        """
+        accum_dtype = self.accum_dtype
+        apply = function(self.activation) if self.activation is not None else None
+
+        @T.macro
+        def macro(sums, bias, residual, row, column, at):
+            if bias is not None:
+                for i, j in T.Parallel(rows, columns):
+                    sums[i, j] = sums[i, j] + T.cast(bias[column + j], accum_dtype)
+            if apply is not None:
+                for i, j in T.Parallel(rows, columns):
+                    sums[i, j] = apply(sums[i, j])
+            if residual is not None:
+                for i, j in T.Parallel(rows, columns):
+                    sums[i, j] = sums[i, j] + T.cast(residual[(*at, row + i, column + j)], accum_dtype)
+
+        finish: Callable[..., Any] = macro
+        return finish
+
+    def program(self, body: Callable[..., Any]) -> Any:
+        """The PrimFunc of a macro that takes A, B, C, the bias and the residual (None where there is none)."""
+
+        def named(function: Any) -> Any:
+            """With the name that kernels have, whichever signature it is."""
+            return function.with_attr("global_symbol", "main")
+
+        lead = () if self.batch is None else (self.batch,)
+        a_shape = (*lead, *self.stored_a(self.M, self.K))
+        b_shape = (*lead, *self.stored_b(self.K, self.N))
+        c_shape = (*lead, self.M, self.N)
+        dtype, out_dtype = self.dtype, self.out_dtype
+        bias_shape = (self.N,)
+        if self.bias and self.residual:
+
+            @T.prim_func
+            def with_both(
+                A: T.Tensor(a_shape, dtype),
+                B: T.Tensor(b_shape, dtype),
+                bias: T.Tensor(bias_shape, out_dtype),
+                residual: T.Tensor(c_shape, out_dtype),
+                C: T.Tensor(c_shape, out_dtype),
+            ):
+                body(A, B, C, bias, residual)
+
+            return named(with_both)
+        if self.bias:
+
+            @T.prim_func
+            def with_bias(
+                A: T.Tensor(a_shape, dtype),
+                B: T.Tensor(b_shape, dtype),
+                bias: T.Tensor(bias_shape, out_dtype),
+                C: T.Tensor(c_shape, out_dtype),
+            ):
+                body(A, B, C, bias, None)
+
+            return named(with_bias)
+        if self.residual:
+
+            @T.prim_func
+            def with_residual(
+                A: T.Tensor(a_shape, dtype),
+                B: T.Tensor(b_shape, dtype),
+                residual: T.Tensor(c_shape, out_dtype),
+                C: T.Tensor(c_shape, out_dtype),
+            ):
+                body(A, B, C, None, residual)
+
+            return named(with_residual)
+
+        @T.prim_func
+        def alone(A: T.Tensor(a_shape, dtype), B: T.Tensor(b_shape, dtype), C: T.Tensor(c_shape, out_dtype)):
+            body(A, B, C, None, None)
+
+        return named(alone)

@@ -37,7 +37,14 @@ def source_fingerprint(factory: KernelFactory) -> str:
     """
     found = _known.get(factory)
     if found is None:
-        content = {"out": list(factory.out), "function": _Reader().function(factory.function)}
+        configs = sorted(
+            (str(getattr(name, "value", name)), repr(value)) for name, value in factory.pass_configs.items()
+        )
+        content = {
+            "out": list(factory.out),
+            "pass_configs": configs,
+            "function": _Reader().function(factory.function),
+        }
         found = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
         _known[factory] = found
     return found
@@ -124,7 +131,7 @@ def _tree(function: types.FunctionType) -> ast.AST | None:
     except (OSError, TypeError, SyntaxError, ValueError):
         return None
     if isinstance(found, ast.FunctionDef):
-        found.decorator_list = []  # `core.kernel`, whatever it is called there; its `out` is counted apart
+        found.decorator_list = []  # `core.kernel`, whatever it is called there; its arguments are counted apart
     return found
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
+from core.compiler.cache import default
 from core.errors import DeviceUnavailable, TuningError
 from core.tuning import tasks
 from core.tuning.children import Children
@@ -69,7 +70,8 @@ class LocalSite:
     def __init__(self, target: Target, *, device: str | None = None, jobs: int | None = None) -> None:
         self.device = device or _device(target)
         self.environment = tasks.surroundings(target.chip)
-        self.ships = False
+        #: Without a cache on disk what one child compiles another does not see.
+        self.ships = not default().enabled
         self.compile_first = self.device.startswith("cpu")
         self.slots = 1
         count = jobs or max(1, min(16, len(os.sched_getaffinity(0))))
@@ -156,7 +158,10 @@ class ClusterSite:
         return {self._label: 1}
 
     def _workers(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
+        try:
+            found: dict[str, Any] = self._client.scheduler_info(n_workers=-1)["workers"]
+        except TypeError:  # a dask that tells of all workers unasked
+            found = self._client.scheduler_info()["workers"]
         return found
 
     def _holders(self) -> dict[str, float]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from core.tuning.children import Children
 from core.tuning.environment import Environment
 from core.tuning.records import Key
 from core.tuning.store import Store
@@ -29,3 +30,33 @@ def environment():
 @pytest.fixture
 def key(environment):
     return Key("matmul", "f" * 16, '{"K":64,"M":128,"dtype":"float16"}', ("float16",), "cuda:h200", environment)
+
+
+class KeptChildren(Children):
+    """Serves one run after the other.
+
+    A child's imports take seconds, which a user pays once and these tests would pay ten times over.
+    """
+
+    def again(self):
+        self._stopped = False
+        return self
+
+    def close(self):
+        pass
+
+
+@pytest.fixture(scope="session")
+def children():
+    kept = KeptChildren()
+    yield kept
+    Children.close(kept)
+
+
+@pytest.fixture(scope="module")
+def kept_children(children):
+    """Tuning runs of the module use these children."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("core.tuning.sites.Children", children.again)
+        patch.setattr("core.tuning.tasks.shared_children", children.again)
+        yield

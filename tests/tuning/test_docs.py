@@ -26,6 +26,7 @@ def option_names():
     return {word for parameter in typer.main.get_command(app).params for word in parameter.opts}
 
 
+@pytest.mark.usefixtures("kept_children")
 def test_its_example_runs():
     exec(compile(blocks(PAGE, "python")[0], "docs/tuning.md", "exec"), {})
 

@@ -15,7 +15,6 @@ import core
 from core.errors import DeviceUnavailable, TuningError
 from core.tiling.ranking import Verdict
 from core.tuning import tasks
-from core.tuning.children import shared_children
 from core.tuning.progress import Silent
 from tests.tuning.tuned_kernels import twice
 
@@ -41,6 +40,7 @@ def statuses(report):
 EXPECTED = dict.fromkeys(BLOCKS, "ok")
 
 
+@pytest.mark.usefixtures("kept_children")
 def test_an_executor_compiles_and_this_machine_measures(store):
     class Counting(ThreadPoolExecutor):
         submitted: ClassVar[list] = []
@@ -51,7 +51,6 @@ def test_an_executor_compiles_and_this_machine_measures(store):
 
     with Counting(1) as executor:
         report = twice.tune(1024, executor=executor, store=store, **QUICK)
-    shared_children().close()
     assert Counting.submitted == [tasks.compile_task] * 3
     assert statuses(report) == EXPECTED
 
@@ -72,8 +71,9 @@ def test_an_executor_that_answers_something_else_is_told_so(store):
 
 @pytest.mark.skipif(find_spec("distributed") is None, reason="dask.distributed is not installed: tilehal[dask]")
 class TestDask:
-    @pytest.fixture
-    def cluster(self, tmp_path):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def cluster(cls, tmp_path_factory):
         """A worker that holds the chip and one that does not, each with a cache of its own; `kill(name)` ends one."""
         from distributed import Client, Nanny, Scheduler, SpecCluster
 
@@ -85,7 +85,7 @@ class TestDask:
                 "options": {
                     **options,
                     "resources": resources,
-                    "env": {"TILEHAL_CACHE_DIR": str(tmp_path / name)},
+                    "env": {"TILEHAL_CACHE_DIR": str(tmp_path_factory.mktemp(name))},
                 },
             }
             for name, resources in (("holder", {"cpu:host": 1}), ("other", {}))
@@ -99,6 +99,11 @@ class TestDask:
                 os.kill(pids[names[name]], signal.SIGKILL)
 
             yield SimpleNamespace(client=client, kill=kill)
+
+    def test_without_a_worker_that_holds_the_chip_it_says_how_to_start_one(self, cluster, store):
+        with pytest.raises(DeviceUnavailable, match="says that it holds cuda:h200; their labels: cpu:host") as caught:
+            twice.tune(1024, executor=cluster.client, store=store, **{**QUICK, "target": "cuda:h200"})
+        assert '--resources "cuda:h200=1"' in caught.value.hint
 
     def test_a_worker_that_is_killed_costs_time_and_no_candidate(self, cluster, store, monkeypatch):
         class Killing(Silent):
@@ -116,8 +121,3 @@ class TestDask:
         assert statuses(report) == EXPECTED
         (result,) = store.results()
         assert len(result.measured) == 3
-
-    def test_without_a_worker_that_holds_the_chip_it_says_how_to_start_one(self, cluster, store):
-        with pytest.raises(DeviceUnavailable, match="says that it holds cuda:h200; their labels: cpu:host") as caught:
-            twice.tune(1024, executor=cluster.client, store=store, **{**QUICK, "target": "cuda:h200"})
-        assert '--resources "cuda:h200=1"' in caught.value.hint

@@ -16,7 +16,6 @@ import core
 from core.errors import DeviceUnavailable, KernelError, TuningError, TuningStoreError
 from core.tiling.ranking import Verdict
 from core.tuning import progress
-from core.tuning.children import Children
 from core.tuning.progress import Silent
 from core.tuning.store import Store
 from core.tuning.tuner import TuningInterrupted
@@ -27,27 +26,7 @@ from tests.tuning.tuned_kernels import planted, twice
 QUICK = {"target": "cpu", "cold_l2": False, "warmup_ms": 1.0, "repeat_ms": 5.0, "jobs": 2, "progress": False}
 
 
-class KeptChildren(Children):
-    """Serves one run after the other.
-
-    A child's imports take seconds, which a user pays once and these tests would pay ten times over.
-    """
-
-    def again(self):
-        self._stopped = False
-        return self
-
-    def close(self):
-        pass
-
-
-@pytest.fixture(scope="module", autouse=True)
-def kept_children():
-    kept = KeptChildren()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("core.tuning.sites.Children", kept.again)
-        yield
-    Children.close(kept)
+pytestmark = pytest.mark.usefixtures("kept_children")
 
 
 @pytest.fixture

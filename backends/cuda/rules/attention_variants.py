@@ -65,6 +65,9 @@ def leave_out(kernel: KernelShape, tiles: Tiles) -> str | None:
     variant, workers = tiles.get("variant"), number(tiles, "workers")
     if m != _ROWS * groups:
         return f"{threads} threads are {groups} warpgroups, which take {_ROWS} rows each"
+    needed = n // 2 + n // 4 + kernel.dimensions["dim"] // 2
+    if needed > _BUDGET.get(groups, 0):
+        return f"{n} keys need {needed} registers a thread, and {groups} warpgroups leave fewer"
     if variant == _PLAIN:
         if workers:
             return f"blocks that stay are of the variants {_BY_HAND} and {_ORDERED}"
@@ -75,7 +78,4 @@ def leave_out(kernel: KernelShape, tiles: Tiles) -> str | None:
         return f"tiles of {n} keys, products too short to hide a softmax behind"
     if stages > 2 and n > _THREE_IN_FLIGHT:
         return f"two tiles of {n} keys in flight are enough"
-    needed = n // 2 + n // 4 + kernel.dimensions["dim"] // 2
-    if needed > _BUDGET.get(groups, 0):
-        return f"{n} keys need {needed} registers a thread, and {groups} warpgroups leave fewer"
     return None

@@ -10,8 +10,14 @@ import importlib
 from typing import Any
 
 _MODULES = (
+    "activations",
+    "attention",
+    "conv2d",
+    "functional",
     "gemm",
+    "grouped_gemm",
     "layernorm",
+    "mla",
     "rmsnorm",
     "softmax",
 )

@@ -105,8 +105,8 @@ class Product:
         """The PrimFunc of a macro that takes A, B, C, the bias and the residual (None where there is none)."""
 
         def named(function: Any) -> Any:
-            """With the name that kernels have, whichever signature it is."""
-            return function.with_attr("global_symbol", "main")
+            """Whichever signature it is, profilers and errors call it by the name of what it computes."""
+            return function.with_attr("global_symbol", "gemm")
 
         lead = () if self.batch is None else (self.batch,)
         a_shape = (*lead, *self.stored_a(self.M, self.K))

@@ -57,6 +57,9 @@ def formula_of(expr: Expr, names: Mapping[Var | str, Formula]) -> Formula | None
             return names.get(name) if kind in (VarKind.SYMBOL, VarKind.SCALAR) else None
         case Cast(a=a):
             return formula_of(a, names)
+        case Binary(op=BinaryOp.BIT_AND | BinaryOp.BIT_OR as op, a=a, b=b, dtype="bool"):
+            joined = "and" if op is BinaryOp.BIT_AND else "or"
+            return _combine(joined, formula_of(a, names), formula_of(b, names))
         case Binary(op=op, a=a, b=b):
             return _combine(_OPERATORS.get(op), formula_of(a, names), formula_of(b, names))
         case Compare(op=op, a=a, b=b):

@@ -12,17 +12,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from core.tiling.formula import Formula, names_in, value_of
+from core.tiling.formula import Formula, array_value, names_in, value_of
 
 if TYPE_CHECKING:
     from core.program.nodes import View
     from core.program.program import Program
 
-#: Blocks at which loops that depend on the block's index are counted; their mean stands for the grid.
-SAMPLES = 16
+#: Blocks at which loops that depend on the block's index are counted; their mean stands for the grid. A prime: a kernel
+#: that divides its index by a power of two is not always met at the same remainder.
+SAMPLES = 19
 #: Consecutive blocks that are looked at where a kernel has a tile order of its own.
 NEIGHBOURS = 128
 
@@ -239,17 +241,7 @@ class LaunchProfile:
 
         One entry per block that stands for the grid, in launch order; a single one where all blocks are alike.
         """
-        used = sorted({name for loop in self.loops for name in names_in(loop.trips) if name.startswith("axis")})
-        return tuple(self._trips_at(point) for point in _points(self.grid, used))
-
-    def _trips_at(self, names: dict[str, float]) -> tuple[float, ...]:
-        names = dict(names)
-        counts: list[float] = []
-        for index, loop in enumerate(self.loops):
-            own = max(0.0, value_of(loop.trips, names))
-            names[f"loop{index}"] = value_of(loop.start, names) + own // 2
-            counts.append(own * (counts[loop.parent] if loop.parent >= 0 else 1.0))
-        return tuple(counts)
+        return _trips(self.grid, self.loops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,20 +258,55 @@ class Profile:
     unknown: tuple[str, ...] = ()
 
 
-def _points(grid: tuple[int, ...], used: list[str]) -> list[dict[str, float]]:
-    """Grid points that stand for all: along the axes in use evenly spaced ones, the last axis outermost."""
-    points: list[dict[str, float]] = [{}]
+@lru_cache(maxsize=1024)
+def _trips(grid: tuple[int, ...], loops: tuple[Loop, ...]) -> tuple[tuple[float, ...], ...]:
+    """See :meth:`LaunchProfile.trips`. A loop that others depend on is looked at at `SAMPLES` points of its run too."""
+    named = frozenset().union(*(names_in(loop.trips) | names_in(loop.start) for loop in loops))
+    if not named:
+        counts: list[float] = []
+        for loop in loops:
+            counts.append(max(0.0, value_of(loop.trips, {})) * (counts[loop.parent] if loop.parent >= 0 else 1.0))
+        return (tuple(counts),)
+    import numpy
+
+    names: dict[str, Any] = _points(grid, named)
+    samples = max([numpy.size(value) for value in names.values()], default=1)
+    drivers = [position for position in range(len(loops)) if f"loop{position}" in named]
+    runs: list[Any] = []
+    for position, loop in enumerate(loops):
+        own = numpy.maximum(0.0, numpy.asarray(array_value(loop.trips, names), dtype=float))
+        runs.append(own * (runs[loop.parent] if loop.parent >= 0 else 1.0))
+        if position in drivers:
+            # An array dimension of its own, the sample of blocks being the last.
+            part = (numpy.arange(SAMPLES) + 0.5) / SAMPLES
+            part = part.reshape(-1, *[1] * (drivers.index(position) + 1))
+            names[f"loop{position}"] = array_value(loop.start, names) + numpy.floor(part * own)
+    means = [_over_blocks(run, samples) for run in runs]
+    return tuple(zip(*means, strict=True))
+
+
+def _over_blocks(run: Any, samples: int) -> list[float]:
+    """The mean of an array over all dimensions but the last, which is that of the sampled blocks."""
+    import numpy
+
+    run = numpy.atleast_1d(run)
+    mean = run.mean(axis=tuple(range(run.ndim - 1)))
+    found: list[float] = numpy.broadcast_to(mean, (samples,)).tolist()
+    return found
+
+
+def _points(grid: tuple[int, ...], named: frozenset[str]) -> dict[str, Any]:
+    """Blocks that stand for all: along the axes that loops depend on evenly spaced ones, the last axis outermost."""
+    import numpy
+
+    used = [axis for axis in range(len(grid)) if f"axis{axis}" in named]
     steps = max(1, round(SAMPLES ** (1 / max(1, len(used)))))
-    for axis in reversed(range(len(grid))):
-        name = f"axis{axis}"
-        size = grid[axis]
-        if name in used:
-            count = max(1, min(size, steps))
-            values = [float((2 * i + 1) * size // (2 * count)) for i in range(count)]
-        else:
-            values = [float(size // 2)]
-        points = [{**point, name: value} for point in points for value in values]
-    return points
+    values = []
+    for axis in used:
+        count = max(1, min(grid[axis], steps))
+        values.append((2 * numpy.arange(count) + 1) * grid[axis] // (2 * count))
+    crossed = numpy.meshgrid(*reversed(values), indexing="ij") if used else []
+    return {f"axis{axis}": index.ravel() for axis, index in zip(reversed(used), crossed, strict=True)}
 
 
 def profile(source: Program | View, symbols: Mapping[str, int] | None = None) -> Profile:

@@ -10,10 +10,10 @@ import pytest
 import core
 from core.program import Program
 from core.tiling.cost import demands, memory_bytes, predict
+from core.tiling.cost.body import soft_maximum
 from core.tiling.cost.machine import generic_figures, machine
 from core.tiling.cost.memory import concurrent, sector_bytes, traffic
 from core.tiling.cost.occupancy import residency
-from core.tiling.cost.schedule import soft_maximum
 from core.tiling.cost.shared import added_bytes
 from core.tiling.profile import LaunchProfile, Profile, profile
 from tests.tiling.test_profile import causal_scores, gemm
@@ -171,7 +171,7 @@ def test_a_tile_of_fewer_rows_than_a_group_has_runs_at_the_rate_of_single_waves(
 def test_the_diagonal_halves_the_work() -> None:
     length = 132 * 128  # a block for each unit
     found = predict(profile_of(causal_scores(length, 128, 128, 128)), H200)
-    rate = machine(H200).matrix_per_s("float16", "float32")[0] * 132
+    rate = machine(H200).matrix_per_s("float16", "float32")[0] * 132 * machine(H200).cost["matrix_share"]
     assert found.terms["matrix"] == pytest.approx(2 * length * length * 128 / 2 / rate, rel=0.05)
 
 

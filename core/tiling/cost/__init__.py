@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from core.tiling.cost.block import Rates, block_time, steps
+from core.tiling.cost.body import bodies
+from core.tiling.cost.launch import LaunchTime, launch_time
 from core.tiling.cost.machine import Machine, machine
 from core.tiling.cost.memory import traffic
 from core.tiling.cost.occupancy import Residency, demands, memory_bytes, peak_bytes, residency
-from core.tiling.cost.schedule import LaunchTime, block_time, bodies, launch_time, steps
 from core.tiling.cost.shared import pipelined
 from core.tiling.prediction import Prediction
 from core.tiling.profile import LaunchProfile, Profile
@@ -69,8 +71,10 @@ def _launch(launch: LaunchProfile, m: Machine, assumptions: dict[str, None]) -> 
     moved = traffic(launch, mean, slots, m)
     active = max(1, min(m.units, launch.blocks))
     port = min(m.l2_port_bytes_per_s, m.l2_bytes_per_s / active)
-    step = steps(launch, each.each, resident, port, m)
-    times = [block_time(launch, step, trips, port, m) for trips in samples]
+    missed = min(1.0, moved.memory_bytes / (moved.unit_bytes * launch.blocks)) if moved.unit_bytes else 0.0
+    rates = Rates(port, min(port, m.memory_bytes_per_s / (active * missed)) if missed else port)
+    step = steps(launch, each.each, resident, rates, m)
+    times = [block_time(launch, step, trips, rates, m) for trips in samples]
     return launch_time(launch, times, resident, moved, m), resident
 
 

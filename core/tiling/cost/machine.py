@@ -25,7 +25,7 @@ _GENERIC: dict[str, tuple[float, str]] = {
     "barrier_s": (20e-9, "the time of a barrier of a block"),
     "product_latency_s": (60e-9, "the time from a matrix product's last operand to its result"),
     "memory_share": (0.85, "the share of the memory bandwidth that kernels reach"),
-    "matrix_share": (0.8, "the share of the matrix peak that kernels reach"),
+    "matrix_share": (0.8, "the share of the matrix peak that all units together can keep up"),
     "wave_matrix_share": (1.0, "the rate of matrix instructions of one wave, of the peak"),
     "l2_ratio": (2.5, "the bandwidth of the cache behind the units, of global memory's"),
     "l2_port_bytes_per_cycle": (64.0, "bytes a cycle that one unit can take in"),
@@ -34,8 +34,11 @@ _GENERIC: dict[str, tuple[float, str]] = {
     "vector_cost_divide": (8.0, "the cost of a division, in additions"),
     "vector_cost_convert": (2.0, "the cost of a conversion, in additions"),
     "vector_cost_shuffle": (4.0, "the cost of passing a value to another lane, in additions"),
-    "register_overhead": (22.0, "how many registers a thread needs beside its fragments"),
-    "register_temporaries": (0.6, "how many registers go with each of a fragment that is computed with"),
+    "issue_waves": (1.0, "how many waves of a sub-unit issue half as much as many do"),
+    "in_flight_contexts": (1.0, "how many more products overlap with vector work when a kernel leaves them in flight"),
+    "in_step_blocks": (2.5, "how many blocks of a unit copy and compute in step"),
+    "register_overhead": (14.0, "how many registers a thread needs beside its fragments"),
+    "register_temporaries": (0.15, "how many registers go with each of a fragment that is computed with"),
     "sector_bytes": (32.0, "bytes of the smallest piece of memory that moves"),
     "copy_threads": (0.0, "threads the compiler adds to copy"),
     "copy_registers": (24.0, "registers of a thread that only copies"),
@@ -126,16 +129,17 @@ class Machine:
         return self._matrix[key]
 
     def _matrix_per_s(self, dtype: str, accumulator: str) -> tuple[float, str | None]:
-        share = self.cost["matrix_share"]
         names = [dtype]
         if dtype == "float32":  # multiplied as tfloat32 where there is a matrix instruction for it
             names.append("tfloat32")
         for name in names:
             rate = self.chip.rate(name, "matrix", accumulator) or self.chip.rate(name, "matrix")
+            if rate is not None and rate.ops_per_cycle_per_unit and self.chip.main_unit.clock_hz:
+                return rate.ops_per_cycle_per_unit * self.clock_hz, None
             if rate is not None and rate.ops_per_s:
-                return rate.ops_per_s * share / self.units, None
+                return rate.ops_per_s / self.units, None
             if rate is not None and rate.ops_per_cycle_per_unit:
-                return rate.ops_per_cycle_per_unit * self.clock_hz * share, None
+                return rate.ops_per_cycle_per_unit * self.clock_hz, None
         base = self.vector_per_s * 2
         if not self.chip.matrix_instructions:
             return base, None

@@ -46,11 +46,18 @@ def traffic(launch: LaunchProfile, trips: tuple[float, ...], slots: int, m: Mach
     unit = cache = 0.0
     wave_bytes = 0.0
     least = 0.0
+    seen: set[tuple[str, tuple[int, ...]]] = set()
     for access in launch.accesses:
         executed = sector_bytes(access, m) * trips[access.loop]
         unit += executed
         cache += executed / access.receivers
         distinct = executed / _repeats(access, launch, trips)
+        if access.mode == "read":
+            # What a block reads a second time is in the cache still, if all blocks' tiles fit.
+            again_key = (access.tensor, access.shares)
+            if again_key in seen and executed * min(slots, blocks) <= m.l2_bytes:
+                continue
+            seen.add(again_key)
         axes = [axis for axis in range(len(launch.grid)) if f"axis{axis}" in access.varies]
         everything = distinct * prod(launch.grid[axis] / access.shares[axis] for axis in axes)
         if access.neighbours:

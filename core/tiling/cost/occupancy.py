@@ -23,6 +23,9 @@ _THREADS = 128
 _REGISTERS = 255
 #: Registers of a thread that copies on their way to shared memory take, at most.
 _PASSING = 64
+#: Statements from an element loop to the end of the next statement, and how much of a fragment between them is there.
+_NEXT_STATEMENT = 2
+_PASSED_ON = 0.25
 #: Groups of computing threads up to which TileLang moves registers from the copying ones to them (`setmaxnreg`).
 _GROUPS_WITH_OWN_REGISTERS = 3
 
@@ -81,18 +84,25 @@ def estimated_registers(launch: LaunchProfile, threads: int, m: Machine) -> int:
     that a loop without stages copies to shared memory pass through registers.
     """
     share = 1.0 + m.cost["register_temporaries"]
+    # An operand converted from another fragment takes its place element by element: half of both at a time.
+    converted = {product.a_buffer for product in launch.products if product.a_scope == "fragment"}
+
+    def weight(buffer: OnChipBuffer) -> float:
+        if buffer.operand:
+            return 0.5 if buffer.name in converted else 1.0
+        # What the next statement uses up is never there as a whole.
+        return _PASSED_ON if buffer.last - buffer.first <= _NEXT_STATEMENT else share
+
     held = peak_bytes(
-        replace(buffer, bytes=round(buffer.bytes * (1.0 if buffer.operand else share)))
+        replace(buffer, bytes=round(buffer.bytes * weight(buffer)))
         for buffer in launch.buffers
         if buffer.scope.rpartition(".")[2] in ("fragment", "local")
     )
-    passing = 0.0
-    if launch.products:
-        by_loop: dict[int, float] = {}
-        for access in launch.accesses:
-            if access.mode == "read" and access.onchip == "shared" and launch.loops[access.loop].stages == 0:
-                by_loop[access.loop] = by_loop.get(access.loop, 0.0) + access.bytes
-        passing = min(max(by_loop.values(), default=0.0), 4.0 * threads * _PASSING)
+    by_loop = {product.loop: 0.0 for product in launch.products if launch.loops[product.loop].stages == 0}
+    for access in launch.accesses:
+        if access.mode == "read" and access.onchip == "shared" and access.loop in by_loop:
+            by_loop[access.loop] += access.bytes
+    passing = min(max(by_loop.values(), default=0.0), 4.0 * threads * _PASSING)
     return ceil((held + passing) / (4 * threads) + m.cost["register_overhead"])
 
 

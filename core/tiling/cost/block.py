@@ -1,0 +1,132 @@
+"""The time of one block on one unit.
+
+A unit's pipes (matrix, vector, shared memory, its port to the cache) are shared by the blocks it holds: `r` blocks need
+`r` times what one needs. A block also has a chain of dependent steps that takes its time however idle the pipes are.
+The longer of the two decides. Copies that nobody runs ahead with are a phase of their own: blocks that started together
+copy together and compute together, the more so the fewer there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from core.tiling.cost.body import Body, soft_maximum
+from core.tiling.cost.machine import Machine
+from core.tiling.cost.occupancy import Residency
+from core.tiling.profile import LaunchProfile
+
+_GROUP_WAVES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Bytes per second of one unit, with all units at work: through its port, and of a mixture of cache and memory."""
+
+    port: float
+    mixed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One execution of a loop's body.
+
+    Attributes:
+        matrix, vector, shared: seconds of the unit's pipes.
+        moved: bytes through the unit's port; `awaited` are those of them that nothing of the same block overlaps.
+        seconds: of the chain, with nothing else on the unit and without waiting for the awaited bytes to move.
+        start_seconds: beside that, each time the loop is entered (a pipeline fills).
+    """
+
+    matrix: float
+    vector: float
+    shared: float
+    moved: float
+    awaited: float
+    seconds: float
+    start_seconds: float
+
+
+def steps(launch: LaunchProfile, each: Sequence[Body], residency: Residency, rates: Rates, m: Machine) -> list[Step]:
+    """What one execution of each loop's body takes."""
+    resident_waves = max(1, residency.threads // m.lanes) if m.simt else m.sub_units
+    waves_each = resident_waves / m.sub_units
+    issue = waves_each / (waves_each + m.cost["issue_waves"]) if m.simt else 1.0
+    contexts = 2.0 if m.split_units else max(1.0, resident_waves / _GROUP_WAVES)
+    found = []
+    for loop, body in zip(launch.loops, each, strict=True):
+        feed, work = max(body.matrix, body.shared), body.vector / issue + body.special
+        overlap = contexts + body.in_flight * m.cost["in_flight_contexts"]
+        compute = max(feed, work) + min(feed, work) / overlap + body.latency
+        stages = max(2, loop.stages) if m.plans_memory else loop.stages
+        latency = m.cost["memory_latency_s"] if body.loaded else 0.0
+        if stages >= 1 and body.staged:
+            rest = body.loaded - body.staged
+            arrival = latency + body.staged / rates.port
+            seconds = max(compute, body.staged / rates.port, (arrival + compute) / stages)
+            start, awaited = arrival, rest + body.stored
+        else:
+            seconds = compute + latency
+            start, awaited = 0.0, body.loaded + body.stored
+        vector = soft_maximum((body.vector, body.special))
+        found.append(Step(body.matrix, vector, body.shared, body.loaded + body.stored, awaited, seconds, start))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTime:
+    """One block: seconds of each pipe, of the chain of dependent steps, and of the copies that it waits for."""
+
+    matrix: float
+    vector: float
+    shared: float
+    port: float
+    copies: float
+    chain: float
+
+    def together(self, blocks: int, alone_blocks: float) -> float:
+        """Seconds in which a unit that holds `blocks` of them finishes all.
+
+        Args:
+            alone_blocks: up to how many blocks copy and compute in step with each other; of more, ever fewer do.
+        """
+        compute = soft_maximum((*(blocks * pipe for pipe in (self.matrix, self.vector, self.shared)), self.chain))
+        copies = blocks * self.copies
+        in_step = min(1.0, alone_blocks / blocks) ** 2
+        both = max(compute, copies) + in_step * min(compute, copies)
+        return soft_maximum((both, blocks * self.port))
+
+
+def block_time(
+    launch: LaunchProfile, each: Sequence[Step], trips: tuple[float, ...], rates: Rates, m: Machine
+) -> BlockTime:
+    """The time of a block that runs each loop `trips` times."""
+    matrix = vector = shared = moved = awaited = 0.0
+    # Roles (threads that do different things) run side by side: the longest of their chains counts.
+    chains: dict[str, float] = {"": m.cost["block_start_s"]}
+    for loop, step, runs in zip(launch.loops, each, trips, strict=True):
+        if not runs:
+            continue
+        matrix += runs * step.matrix
+        vector += runs * step.vector
+        shared += runs * step.shared
+        moved += runs * step.moved
+        awaited += runs * step.awaited
+        starts = 1.0 if loop.ahead or loop.parent < 0 else trips[loop.parent]
+        seconds = runs * step.seconds + starts * step.start_seconds
+        chains[loop.role] = chains.get(loop.role, 0.0) + seconds
+    chain = chains.pop("") + max(chains.values(), default=0.0)
+    return BlockTime(matrix, vector, shared, moved / rates.port, awaited / rates.mixed, chain)
+
+
+def mean_time(times: Sequence[BlockTime]) -> BlockTime:
+    """The mean of several blocks, term by term."""
+    count = len(times)
+    return BlockTime(
+        sum(t.matrix for t in times) / count,
+        sum(t.vector for t in times) / count,
+        sum(t.shared for t in times) / count,
+        sum(t.port for t in times) / count,
+        sum(t.copies for t in times) / count,
+        sum(t.chain for t in times) / count,
+    )

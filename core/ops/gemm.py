@@ -5,6 +5,7 @@ from typing import Any
 from core._tilelang import import_tilelang
 from core.ops._gemm_warp_specialized import warp_specialized
 from core.ops._product import Product
+from core.ops.gemm_warpgroups import WarpgroupTile, warpgroup_gemm
 from core.tiling import choice, kernel, stages, swizzle, threads, tile, warp_policy, workers
 
 import_tilelang()
@@ -34,16 +35,18 @@ def gemm(
     threads: int = threads(),
     panel: int = swizzle(),
     policy: int = warp_policy(),
-    variant: str = choice("variant", "tiled", "warp_specialized"),
+    variant: str = choice("variant", "tiled", "warp_specialized", "warpgroups"),
     cluster: int = choice("cluster", 1, 2),
     workers: int = workers(),
 ) -> Any:
     """`C = activation(op(A) @ op(B) + bias) + residual`, rounded once.
 
     The kernel takes A, B, then the bias (N) and the residual (as C) where there are any, then C. A block computes
-    `block_M` x `block_N` of C. The tile of C leaves through shared memory, in whole rows. The variant
-    `warp_specialized` is for chips with bulk copies and warpgroup instructions (`core/ops/_gemm_warp_specialized.py`);
-    `cluster` and `workers` are its own.
+    `block_M` x `block_N` of C. The tile of C leaves through shared memory, in whole rows.
+
+    Two variants are for chips with bulk copies and warpgroup instructions, and `cluster` and `workers` are theirs. In
+    `warp_specialized` warpgroups share a tile: for few tiles, small ones and few rows. In `warpgroups` two of them
+    have a half each and do not wait for one another (`threads` is 256, `policy` means nothing): for many large tiles.
 
     Args:
         M, N, K: extents, elements; `M` may be symbolic (`T.dynamic`).
@@ -86,6 +89,8 @@ def gemm(
             cluster=cluster,
             workers=workers,
         )
+    if variant == "warpgroups":
+        return warpgroup_gemm(product, WarpgroupTile(block_M, block_N, block_K, num_stages, cluster, panel, workers))
     warps = T.GemmWarpPolicy(policy)
     finish = product.finish(block_M, block_N)
     rows, columns = T.ceildiv(M, block_M), T.ceildiv(N, block_N)

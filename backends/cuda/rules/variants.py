@@ -10,32 +10,42 @@ from core.tiling.constraints import blocks_of, number, operand_bytes
 
 #: What a variant that schedules copies and products by hand needs of the chip.
 _FEATURES = frozenset({"wgmma", "tma", "clusters"})
-_BY_HAND, _PLAIN = "warp_specialized", "tiled"
+_PLAIN, _SHARED, _APART = "tiled", "warp_specialized", "warpgroups"
 #: A bulk copy's rows start at multiples of this.
 _ROW_BYTES = 16
-#: What the variant by hand is for: two warpgroups that multiply, on tiles with a whole line of shared memory a row.
+#: What `warpgroups` is for: two that multiply, on tiles with a whole line of shared memory a row.
 _CONSUMERS, _SIDE, _DEPTH_BYTES = 256, 128, 128
+#: What `warp_specialized` is for: one warpgroup that multiplies, on tiles with fewer elements.
+_CONSUMER, _ROWS, _LARGEST_TILE = 128, 64, 128 * 128
 
 
 def variant_rule(chip: Chip, kernel: KernelShape) -> TileRule | None:
-    """The rule for products that come in a plain variant and one of persistent, warp-specialised blocks; or None."""
+    """The rule for products that come in a plain variant and two scheduled by hand; None for other kernels."""
     options = next((p.choices for p in kernel.parameters.values() if p.key == "variant" and p.choices), ())
-    if not {_BY_HAND, _PLAIN} <= set(options):
+    if not {_PLAIN, _SHARED, _APART} <= set(options):
         return None
     units = chip.main_unit.count
-    blocks = blocks_of(kernel, 128, 128)
+    blocks = blocks_of(kernel, _SIDE, _SIDE)
     able = set(chip.features) >= _FEATURES and units is not None and blocks is not None and _aligned(kernel)
-    # Blocks that stay pay off from one tile to the next: with fewer tiles than units there is no next one.
-    if not able or blocks is None or units is None or blocks < units:
+    if not able or blocks is None or units is None:
+        return TileRule("cuda.variant", "no warpgroups, or rows that cannot be copied in bulk", values=_values(_PLAIN))
+    if blocks < units:
         return TileRule(
-            "cuda.variant", "one block a tile: too few tiles, or no warpgroups", values={"variant": (_PLAIN,)}
+            "cuda.variant",
+            "few tiles: small ones, each with a warp that only copies and as many stages as there is room for",
+            values={**_values(_SHARED, _PLAIN), "cluster": (1, 2)},
+            leave_out=_leave_out(operand_bytes(kernel)),
         )
     return TileRule(
         "cuda.variant",
-        "blocks that stay load the next tile's operands while they store this one's result; neighbours share B's tile",
-        values={"variant": (_BY_HAND, _PLAIN), "cluster": (2, 1), "workers": (units, 0)},
+        "blocks that stay load the next tile's operands while they store this one's result; neighbours share a tile",
+        values={**_values(_APART, _PLAIN), "cluster": (2, 1), "workers": (units, 0)},
         leave_out=_leave_out(operand_bytes(kernel)),
     )
+
+
+def _values(*variants: str) -> dict[str, tuple[str, ...]]:
+    return {"variant": variants}
 
 
 def _aligned(kernel: KernelShape) -> bool:
@@ -45,17 +55,22 @@ def _aligned(kernel: KernelShape) -> bool:
 
 
 def _leave_out(element: int) -> Callable[[KernelShape, Tiles], str | None]:
-    """Leaves out what one variant does not have, and of the other what its design is not for."""
+    """Leaves out what one variant does not have, and of another what its design is not for."""
 
     def unwanted(kernel: KernelShape, tiles: Tiles) -> str | None:
-        if tiles.get("variant") == _PLAIN:
-            own = (number(tiles, "cluster") or 1) > 1 or bool(number(tiles, "workers"))
-            return f"clusters and blocks that stay are of the variant {_BY_HAND}" if own else None
-        if number(tiles, "workers") == 0:
-            return "this variant is for blocks that stay"
+        variant = tiles.get("variant")
+        stays, shares = bool(number(tiles, "workers")), (number(tiles, "cluster") or 1) > 1
         m, n, k, threads = (number(tiles, key) or 0 for key in ("M", "N", "K", "threads"))
-        if threads != _CONSUMERS or m < _SIDE or n < _SIDE or k * element != _DEPTH_BYTES:
-            return f"this variant is for two warpgroups, sides from {_SIDE} and a depth of {_DEPTH_BYTES} bytes"
+        if variant == _PLAIN:
+            return "clusters and blocks that stay are of the variants by hand" if stays or shares else None
+        if variant == _APART:
+            if not stays:
+                return "this variant is for blocks that stay"
+            if threads != _CONSUMERS or m < _SIDE or n < _SIDE or k * element != _DEPTH_BYTES:
+                return f"this variant is for two warpgroups, sides from {_SIDE} and a depth of {_DEPTH_BYTES} bytes"
+            return None
+        if threads != _CONSUMER or m < _ROWS or m * n >= _LARGEST_TILE:
+            return f"this variant is for one warpgroup, tiles from {_ROWS} rows and of less than 128 x 128"
         return None
 
     return unwanted

@@ -107,19 +107,20 @@ class Footprint:
 def memory_demand(launch: LaunchFootprint, chip: Chip) -> Mapping[str, tuple[BufferUse, ...]]:
     """Allocations by the name of the chip's on-chip memory that serves their scope.
 
-    Where several memories serve one scope (a vector and a matrix buffer), operands of matrix products go to the second.
+    Where several memories serve one scope (a vector and a matrix buffer), what matrix products take goes to the second:
+    operands, also those that a kernel keeps in fragments, to that of the operands, sums to that of the sums.
     """
-    matrix_operands = {
-        id(region.buffer.storage)
-        for stmt in walk.statements(launch.launch.body)
-        if isinstance(stmt, Gemm)
-        for region in (stmt.a, stmt.b, stmt.c)
-    }
+    products = [stmt for stmt in walk.statements(launch.launch.body) if isinstance(stmt, Gemm)]
+    operands = {id(region.buffer.storage) for stmt in products for region in (stmt.a, stmt.b)}
+    sums = {id(stmt.c.buffer.storage) for stmt in products}
     demand: dict[str, tuple[BufferUse, ...]] = {}
     for use in launch.uses:
+        key = id(use.buffer.storage)
         served = chip.memories_for_scope(use.scope) if use.buffer.scope is not Scope.GLOBAL else ()
+        if len(served) > 1 and key in operands:
+            served = chip.memories_for_scope("shared") or served
         if served:
-            memory = served[min(1, len(served) - 1) if id(use.buffer.storage) in matrix_operands else 0]
+            memory = served[min(1, len(served) - 1) if key in operands | sums else 0]
             demand[memory.name] = (*demand.get(memory.name, ()), use)
     return demand
 

@@ -13,6 +13,7 @@ from core.ops.attention import attention
 from core.ops.gemm import gemm
 from core.ops.layernorm import layernorm
 from core.ops.softmax import softmax
+from core.program import Program
 from core.tiling import KernelShape, TileParameter, candidates
 
 PARAMETERS = {
@@ -114,3 +115,12 @@ def test_a_chip_with_half_the_l0c_gets_smaller_sums() -> None:
     areas = [r.candidates[0].tiles["block_M"] * r.candidates[0].tiles["block_N"] for r in (now, half)]
     assert areas[0] * 4 == 128 * 1024
     assert areas[1] * 4 <= 64 * 1024
+
+
+def test_an_operand_that_a_kernel_keeps_in_a_fragment_counts_for_l1() -> None:
+    tiles = {"block_M": 64, "block_N": 128, "num_stages": 1, "threads": 128, "variant": "pipelined", "workers": 0}
+    program = Program(attention(batch=1, heads=1, kv_heads=1, M=64, N=128, dim=64, **tiles))
+    memory = program.footprint().resources(CHIP).memory_bytes
+    queries, keys, weights = 64 * 64 * 2, 128 * 64 * 2, 64 * 128 * 2
+    assert memory["l1"] == queries + 2 * keys + weights
+    assert memory["l0c"] == 64 * 128 * 4 + 64 * 64 * 4

@@ -92,7 +92,8 @@ class Configuration:
     """One tile configuration of one kernel for one chip, and what the ranking said of it before anything was lowered.
 
     Attributes:
-        predicted_bytes: shared memory per block that was predicted; None of what was refused without a prediction.
+        predicted_bytes: shared memory per block that was predicted; None of what was refused without a prediction,
+            for which `judge` makes one.
     """
 
     target: str
@@ -156,12 +157,16 @@ def judge(one: Configuration, launch: bool) -> dict[str, Any]:
     from core.errors import TileHALError
     from core.plugins import BuildRequest, manager
     from core.target import resolve
+    from core.tiling.cost import memory_bytes
+    from core.tiling.profile import profile
 
     row: dict[str, Any] = {"id": one.identity, **one.__dict__}
     chip = resolve(one.target).chip
     backend = manager().backend(chip.vendor)
     try:
         program = _program(one)
+        if one.predicted_bytes is None:
+            row["predicted_bytes"] = memory_bytes(profile(program).launches[0], chip).get("shared", 0)
         lowered = backend.call("tilehal_lower", chip, program=program, options=CompileOptions())
     except TileHALError as error:
         return {**row, "outcome": "lower", "message": error.message.splitlines()[0][:300]}

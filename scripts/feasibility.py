@@ -27,6 +27,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,8 @@ _GRIDS: Mapping[str, Mapping[str, Sequence[int]]] = {
 }
 #: Values of each key that one draw from a grid takes.
 _DRAWN = 4
+#: Configurations that one process compiles.
+_PER_PROCESS = 25
 
 
 @dataclass(frozen=True)
@@ -238,13 +241,32 @@ def run(configurations: Sequence[Configuration], results: Path, jobs: int, launc
     known = {row["id"] for row in rows_of(results)}
     missing = [one for one in configurations if one.identity not in known]
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    # A fault of the compiler takes its process along: a new one for every few, of a fresh interpreter.
-    pool = ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), max_tasks_per_child=50)
-    with pool, results.open("a") as out, Progress(*columns, TimeRemainingColumn()) as bar:
+    with results.open("a") as out, Progress(*columns, TimeRemainingColumn()) as bar:
         task = bar.add_task("compiling", total=len(missing))
-        for done in as_completed([pool.submit(judge, one, launch) for one in missing]):
-            print(json.dumps(done.result()), file=out, flush=True)
-            bar.advance(task)
+        # Processes are renewed from time to time: a compiler that is called hundreds of times in one keeps memory.
+        for start in range(0, len(missing), _PER_PROCESS * jobs):
+            for row in _judged(missing[start : start + _PER_PROCESS * jobs], jobs, launch):
+                print(json.dumps(row), file=out, flush=True)
+                bar.advance(task)
+
+
+def _judged(batch: Sequence[Configuration], jobs: int, launch: bool) -> Iterator[dict[str, Any]]:
+    """Rows of a batch. Where one takes its process along, the rest of the batch goes on one at a time."""
+    left = {one.identity: one for one in batch}
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn")) as pool:
+        try:
+            for done in as_completed([pool.submit(judge, one, launch) for one in batch]):
+                row = done.result()
+                del left[row["id"]]
+                yield row
+        except BrokenProcessPool:
+            pass
+    for one in left.values():
+        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+            try:
+                yield pool.submit(judge, one, launch).result()
+            except BrokenProcessPool:
+                yield {"id": one.identity, **one.__dict__, "outcome": "crash", "message": "the process died"}
 
 
 def rows_of(results: Path) -> list[dict[str, Any]]:

@@ -29,6 +29,10 @@ PUBLIC_MODULES = {
     # The operations a tile dialect is written with, and the simulator that a SIMT backend calls.
     "core.codegen.mlir.ops",
     "core.codegen.simt.simulator",
+    # What tile rules are written with.
+    "core.tiling.constraints",
+    "core.tiling.cost",
+    "core.tiling.proposals",
 }
 
 

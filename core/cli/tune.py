@@ -44,7 +44,8 @@ def tune(
         list[str] | None,
         typer.Option(
             metavar="NAME=VALUE,...",
-            help="Argument of the factory; several values make a grid of shapes. Tile parameters given are kept.",
+            help="Argument of the factory; several values (1,16 or a range 16..8192) make a grid of shapes. "
+            "Tile parameters given are kept.",
         ),
     ] = None,
     shape: Annotated[
@@ -163,11 +164,19 @@ def _shapes(params: Sequence[str], shapes: Sequence[str]) -> list[dict[str, Any]
     axes: dict[str, list[Any]] = {}
     for item in params:
         name, _, text = item.partition("=")
-        axes[name] = [value for part in _parts(text) for value in parse_parameters([f"{name}={part}"]).values()]
+        axes[name] = [value for part in _parts(text) for value in _values(name, part)]
     grid = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     if not shapes:
         return grid
     return [{**common, **parse_parameters(list(_parts(one)))} for one in shapes for common in grid]
+
+
+def _values(name: str, text: str) -> list[Any]:
+    """A value, or the extents that stand for a range `16..8192`."""
+    from core.tuning.neighbours import covering
+
+    bounds = re.fullmatch(r"(\d+)\.\.(\d+)", text)
+    return covering(int(bounds[1]), int(bounds[2])) if bounds else list(parse_parameters([f"{name}={text}"]).values())
 
 
 def _parts(text: str) -> Iterator[str]:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from core.tuning.measure import Measurement as Measurement
     from core.tuning.measure import Together as Together
     from core.tuning.measure import measure_together as measure_together
+    from core.tuning.neighbours import covering as covering
     from core.tuning.records import Key as Key
     from core.tuning.records import Outcome as Outcome
     from core.tuning.records import Result as Result
@@ -31,6 +32,7 @@ _HOMES = {
     "inputs": ("make_arguments",),
     "lookup": ("Tuned", "tuned_tiles", "use_tuned"),
     "measure": ("Measurement", "Together", "measure_together"),  # `core.tuning.measure` is the module, not its function
+    "neighbours": ("covering",),
     "records": ("Key", "Outcome", "Result"),
     "report": ("ShapeReport", "TuneReport"),
     "store": ("Store", "default_store"),

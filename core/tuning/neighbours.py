@@ -11,6 +11,8 @@ from collections.abc import Collection, Mapping
 from math import log2, sqrt
 from typing import Any
 
+from core.errors import TuningError
+
 #: How far any one dimension may be, in octaves.
 MOST_OCTAVES = 1.0
 #: How much more an argument that changes the block's own work counts.
@@ -50,6 +52,21 @@ def reach(value: int, *, structural: bool) -> tuple[int, int]:
     """The smallest and largest extent of one dimension that a shape with `value` stands for."""
     factor = 2 ** (MOST_OCTAVES / (STRUCTURAL_WEIGHT if structural else 1.0))
     return -int(-value // factor), int(value * factor)
+
+
+def covering(low: int, high: int) -> list[int]:
+    """The fewest extents that stand for every one from `low` to `high`: `covering(16, 8192)` is 32, 128, ..., 8192.
+
+    Raises:
+        TuningError: the range is empty, or begins below 1.
+    """
+    if not 1 <= low <= high:
+        raise TuningError(f"there is nothing from {low} to {high} to cover", hint="for example 16..8192")
+    factor = int(2**MOST_OCTAVES)
+    found = [min(high, factor * low)]
+    while reach(found[-1], structural=False)[1] < high:
+        found.append(min(high, factor * factor * found[-1]))
+    return found
 
 
 def _is_dimension(value: Any) -> bool:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from core.tuning.environment import Environment
     from core.tuning.shipping import Parcel
 
-#: Blocks along a dimension that a smaller problem keeps: enough for a loop over tiles to repeat.
-_BLOCKS_KEPT = 2
+#: Blocks along a dimension that a smaller problem keeps: enough for a pipelined loop over tiles to repeat.
+_BLOCKS_KEPT = 4
 #: What a dimension that only makes more blocks is reduced to.
 _COUNT_KEPT = 2
 

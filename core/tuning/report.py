@@ -142,7 +142,7 @@ class TuneReport:
             counted = f"{len(shape.outcomes)}/{len(shape.outcomes) + shape.waiting}"
             table.add_row(
                 Text(shape.label),
-                Text(tiles_text(shape.best.tiles) if shape.best else shape.error or "nothing ran", style=_style(shape)),
+                Text(_best_text(shape), style="" if shape.best or not shape.outcomes else "red"),
                 seconds_text(shape.best.median_s if shape.best else None),
                 _first_text(shape),
                 speedup,
@@ -194,8 +194,10 @@ def _first_text(shape: ShapeReport) -> str:
     return seconds_text(shape.first.median_s) if shape.first.ok else shape.first.status
 
 
-def _style(shape: ShapeReport) -> str:
-    return "" if shape.best else "red"
+def _best_text(shape: ShapeReport) -> str:
+    if shape.best is not None:
+        return tiles_text(shape.best.tiles)
+    return shape.error or ("nothing ran" if shape.outcomes else "not reached")
 
 
 def _outcome_json(outcome: Outcome | None) -> dict[str, Any] | None:

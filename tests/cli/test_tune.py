@@ -83,6 +83,9 @@ class TestShapes:
             {"M": m, "N": n, "dtype": "float16"} for m in (1, 2) for n in (3, 4)
         ]
 
+    def test_a_range_is_the_extents_that_stand_for_it(self):
+        assert _shapes(["M=16..600"], []) == [{"M": 32}, {"M": 128}, {"M": 512}]
+
     def test_a_comma_inside_brackets_or_quotes_parts_nothing(self):
         assert _shapes(["tile=(1,2),(3,4)", "text='a,b'"], []) == [
             {"tile": tile, "text": "a,b"} for tile in ((1, 2), (3, 4))

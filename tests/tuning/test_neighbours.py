@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.tuning.neighbours import distance, reach
+from core.errors import TuningError
+from core.tuning.neighbours import covering, distance, reach
 
 SHAPE = {"M": 4096, "K": 1024, "dtype": "float16", "causal": True}
 
@@ -39,6 +40,25 @@ def test_an_argument_that_changes_the_block_counts_double():
     assert distance({"D": 64}, {"D": 88}, ["D"]) == pytest.approx(2 * log2(88 / 64))
     assert distance({"D": 64}, {"D": 128}, ["D"]) is None
     assert distance({"D": 64}, {"D": 128}) == 1.0
+
+
+@given(st.integers(1, 3000), st.integers(0, 3000))
+def test_a_covering_leaves_nothing_out_and_is_sparse(low, more):
+    found = covering(low, low + more)
+    assert all(
+        any(distance({"M": one}, {"M": extent}) is not None for one in found)
+        for extent in range(low, low + more + 1, 7)
+    )
+    assert distance({"M": found[0]}, {"M": low}) is not None
+    assert distance({"M": found[-1]}, {"M": low + more}) is not None
+    assert len(found) <= 1 + log2(1 + more / low) / 2
+    assert covering(16, 8192) == [32, 128, 512, 2048, 8192]
+
+
+def test_an_empty_range_is_refused():
+    for low, high in ((0, 4), (5, 4)):
+        with pytest.raises(TuningError, match="nothing from"):
+            covering(low, high)
 
 
 def test_other_arguments_are_another_kernel():

@@ -58,7 +58,7 @@ def test_a_smaller_problem_has_a_few_blocks_and_the_same_tail():
     assert smaller_arguments(scores, SHAPE, TILES, ("width",)) == {
         "batch": 2,
         "heads": 2,
-        "length": 2 * 64 + 1000 % 64,
+        "length": 4 * 64 + 1000 % 64,
         "width": 64,
         "causal": False,
     }

@@ -74,7 +74,7 @@ def _launch(launch: LaunchProfile, m: Machine, assumptions: dict[str, None]) -> 
     missed = min(1.0, moved.memory_bytes / (moved.unit_bytes * launch.blocks)) if moved.unit_bytes else 0.0
     rates = Rates(port, min(port, m.memory_bytes_per_s / (active * missed)) if missed else port)
     step = steps(launch, each.each, resident, rates, m)
-    times = [block_time(launch, step, trips, rates, m) for trips in samples]
+    times = [block_time(launch, step, trips, resident, rates, m) for trips in samples]
     return launch_time(launch, times, resident, moved, m), resident
 
 

@@ -51,11 +51,10 @@ def steps(launch: LaunchProfile, each: Sequence[Body], residency: Residency, rat
     """What one execution of each loop's body takes."""
     resident_waves = max(1, residency.threads // m.lanes) if m.simt else m.sub_units
     waves_each = resident_waves / m.sub_units
-    issue = waves_each / (waves_each + m.cost["issue_waves"]) if m.simt else 1.0
     contexts = 2.0 if m.split_units else max(1.0, resident_waves / _GROUP_WAVES)
     found = []
     for loop, body in zip(launch.loops, each, strict=True):
-        feed, work = max(body.matrix, body.shared), body.vector / issue + body.special
+        feed, work = max(body.matrix, body.shared), body.vector / issue(waves_each, m) + body.special
         overlap = contexts + body.in_flight * m.cost["in_flight_contexts"]
         compute = max(feed, work) + min(feed, work) / overlap + body.latency
         stages = max(2, loop.stages) if m.plans_memory else loop.stages
@@ -73,9 +72,18 @@ def steps(launch: LaunchProfile, each: Sequence[Body], residency: Residency, rat
     return found
 
 
+def issue(waves: float, m: Machine) -> float:
+    """The part of its vector rate that a sub-unit with so many waves reaches: one wave waits for its own results."""
+    return waves / (waves + m.cost["issue_waves"]) if m.simt else 1.0
+
+
 @dataclass(frozen=True, slots=True)
 class BlockTime:
-    """One block: seconds of each pipe, of the chain of dependent steps, and of the copies that it waits for."""
+    """One block: seconds of each pipe, of the chain of dependent steps, and of the copies that it waits for.
+
+    Attributes:
+        waves: of the block on each sub-unit.
+    """
 
     matrix: float
     vector: float
@@ -83,22 +91,32 @@ class BlockTime:
     port: float
     copies: float
     chain: float
+    waves: float
 
-    def together(self, blocks: int, alone_blocks: float) -> float:
+    def together(self, blocks: int, passes: float, m: Machine) -> float:
         """Seconds in which a unit that holds `blocks` of them finishes all.
 
         Args:
-            alone_blocks: up to how many blocks copy and compute in step with each other; of more, ever fewer do.
+            passes: how many times in a row the unit does that. Few blocks that start together copy and compute in step
+                with each other; in many passes they drift apart.
         """
-        compute = soft_maximum((*(blocks * pipe for pipe in (self.matrix, self.vector, self.shared)), self.chain))
+        vector = self.vector / issue(self.waves * blocks, m)
+        compute = soft_maximum((*(blocks * pipe for pipe in (self.matrix, vector, self.shared)), self.chain))
         copies = blocks * self.copies
-        in_step = min(1.0, alone_blocks / blocks) ** 2
+        in_step = min(1.0, m.cost["in_step_blocks"] / blocks) ** 2
+        if blocks > 1:
+            in_step *= min(1.0, m.cost["in_step_passes"] / max(1.0, passes)) ** 0.5
         both = max(compute, copies) + in_step * min(compute, copies)
         return soft_maximum((both, blocks * self.port))
 
 
 def block_time(
-    launch: LaunchProfile, each: Sequence[Step], trips: tuple[float, ...], rates: Rates, m: Machine
+    launch: LaunchProfile,
+    each: Sequence[Step],
+    trips: tuple[float, ...],
+    residency: Residency,
+    rates: Rates,
+    m: Machine,
 ) -> BlockTime:
     """The time of a block that runs each loop `trips` times."""
     matrix = vector = shared = moved = awaited = 0.0
@@ -116,7 +134,8 @@ def block_time(
         seconds = runs * step.seconds + starts * step.start_seconds
         chains[loop.role] = chains.get(loop.role, 0.0) + seconds
     chain = chains.pop("") + max(chains.values(), default=0.0)
-    return BlockTime(matrix, vector, shared, moved / rates.port, awaited / rates.mixed, chain)
+    waves = residency.threads / m.lanes / m.sub_units if m.simt else 1.0
+    return BlockTime(matrix, vector, shared, moved / rates.port, awaited / rates.mixed, chain, waves)
 
 
 def mean_time(times: Sequence[BlockTime]) -> BlockTime:
@@ -129,4 +148,5 @@ def mean_time(times: Sequence[BlockTime]) -> BlockTime:
         sum(t.port for t in times) / count,
         sum(t.copies for t in times) / count,
         sum(t.chain for t in times) / count,
+        times[0].waves,
     )

@@ -39,19 +39,19 @@ def launch_time(
     slots = m.units * resident
     waves = ceil(blocks / slots)
     mean = mean_time(times)
-    in_step = m.cost["in_step_blocks"]
+    passes = blocks / slots
     if len(times) == 1:
         full, rest = divmod(blocks, slots)
-        busy = full * mean.together(resident, in_step)
+        busy = full * mean.together(resident, passes, m)
         if rest:
-            busy += mean.together(ceil(rest / m.units), in_step)
+            busy += mean.together(ceil(rest / m.units), passes, m)
     elif blocks <= slots:
-        busy = max(time.together(ceil(blocks / m.units), in_step) for time in times)
+        busy = max(time.together(ceil(blocks / m.units), passes, m) for time in times)
     else:
         held = min(resident, ceil(blocks / m.units))
-        busy = blocks / (m.units * held) * mean.together(held, in_step)
-        longest = max(time.together(1, in_step) for time in times)
-        busy = max(busy + times[-1].together(1, in_step) / 2, longest)
+        busy = blocks / (m.units * held) * mean.together(held, passes, m)
+        longest = max(time.together(1, passes, m) for time in times)
+        busy = max(busy + times[-1].together(1, passes, m) / 2, longest)
     share = blocks / min(blocks, m.units)
     # Peak rates hold at a clock that a chip whose matrix pipes are all busy cannot keep.
     sustained = mean.matrix * blocks / m.units / m.cost["matrix_share"]

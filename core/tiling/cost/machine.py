@@ -37,6 +37,7 @@ _GENERIC: dict[str, tuple[float, str]] = {
     "issue_waves": (1.0, "how many waves of a sub-unit issue half as much as many do"),
     "in_flight_contexts": (1.0, "how many more products overlap with vector work when a kernel leaves them in flight"),
     "in_step_blocks": (2.5, "how many blocks of a unit copy and compute in step"),
+    "in_step_passes": (2.0, "how many times in a row they do"),
     "register_overhead": (14.0, "how many registers a thread needs beside its fragments"),
     "register_temporaries": (0.15, "how many registers go with each of a fragment that is computed with"),
     "sector_bytes": (32.0, "bytes of the smallest piece of memory that moves"),

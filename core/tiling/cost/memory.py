@@ -53,11 +53,10 @@ def traffic(launch: LaunchProfile, trips: tuple[float, ...], slots: int, m: Mach
         cache += executed / access.receivers
         distinct = executed / _repeats(access, launch, trips)
         if access.mode == "read":
-            # What a block reads a second time is in the cache still, if all blocks' tiles fit.
-            again_key = (access.tensor, access.shares)
-            if again_key in seen and executed * min(slots, blocks) <= m.l2_bytes:
-                continue
-            seen.add(again_key)
+            key = (access.tensor, access.shares)
+            if key in seen:  # what a block reads a second time is in the cache still, as far as all blocks' tiles fit
+                distinct *= max(0.0, 1.0 - m.l2_bytes / (executed * min(slots, blocks)))
+            seen.add(key)
         axes = [axis for axis in range(len(launch.grid)) if f"axis{axis}" in access.varies]
         everything = distinct * prod(launch.grid[axis] / access.shares[axis] for axis in axes)
         if access.neighbours:

@@ -66,7 +66,8 @@ def residency(launch: LaunchProfile, m: Machine) -> Residency:
     specialised = specialised or by_compiler
     registers = estimated_registers(launch, threads, m)
     most = _most_registers(threads, launched, specialised, m)
-    spilled = max(0, registers - most)
+    # Fragments loaded from global memory can be loaded when they are wanted: they are not spilled.
+    spilled = max(0, registers - most) and max(0, estimated_registers(launch, threads, m, loaded=False) - most)
     shared = sum(bytes_ for name, bytes_ in memory.items() if name in _shared_names(m.chip))
     occupancy = m.chip.occupancy(launched, min(registers, most), 0, shared)
     blocks = occupancy.at_most
@@ -77,8 +78,8 @@ def residency(launch: LaunchProfile, m: Machine) -> Residency:
     )
 
 
-def estimated_registers(launch: LaunchProfile, threads: int, m: Machine) -> int:
-    """Registers per thread before lowering.
+def estimated_registers(launch: LaunchProfile, threads: int, m: Machine, loaded: bool = True) -> int:
+    """Registers per thread before lowering; without fragments that hold what global memory holds, unless `loaded`.
 
     Fragments that products leave in place count once; others also have temporaries of what is computed from them. Tiles
     that a loop without stages copies to shared memory pass through registers.
@@ -87,7 +88,11 @@ def estimated_registers(launch: LaunchProfile, threads: int, m: Machine) -> int:
     # An operand converted from another fragment takes its place element by element: half of both at a time.
     converted = {product.a_buffer for product in launch.products if product.a_scope == "fragment"}
 
+    copied = set() if loaded else {a.buffer for a in launch.accesses if a.mode == "read" and a.onchip == "fragment"}
+
     def weight(buffer: OnChipBuffer) -> float:
+        if buffer.name in copied:
+            return 0.0
         if buffer.operand:
             return 0.5 if buffer.name in converted else 1.0
         # What the next statement uses up is never there as a whole.
@@ -131,11 +136,15 @@ def memory_bytes(launch: LaunchProfile, chip: Chip) -> dict[str, int]:
 def demands(launch: LaunchProfile, chip: Chip) -> list[tuple[MemorySpace, tuple[OnChipBuffer, ...]]]:
     """The buffers that live in each on-chip memory, as `core.program.footprint.memory_demand` deals them out.
 
-    Where several memories serve one scope, operands of matrix products go to the second.
+    Where several memories serve one scope, what matrix products take goes to the second: operands, also those that a
+    kernel keeps in fragments, to that of the operands, sums to that of the sums.
     """
+    operands = {name for product in launch.products for name in (product.a_buffer, product.b_buffer)}
     found: dict[str, tuple[MemorySpace, tuple[OnChipBuffer, ...]]] = {}
     for buffer in launch.buffers:
         served = chip.memories_for_scope(buffer.scope)
+        if len(served) > 1 and buffer.name in operands:
+            served = chip.memories_for_scope("shared") or served
         if served:
             memory = served[min(1, len(served) - 1) if buffer.operand else 0]
             _, others = found.get(memory.name, (memory, ()))

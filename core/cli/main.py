@@ -44,6 +44,11 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "app",
         "Record what kernels cost as a file for git, show it, and say what got slower since.",
     ),
+    "bench": (
+        "core.cli.bench",
+        "bench",
+        "Measure the operators against what a user would pick instead: libraries, Triton, a copy's bandwidth.",
+    ),
     "portability": (
         "core.cli.portability",
         "portability",

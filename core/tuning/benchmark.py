@@ -146,7 +146,7 @@ def prepared(
     def call(values: Sequence[Any]) -> Callable[[], Any]:
         return lambda: kernel(*values)
 
-    most_bytes = int(_free_bytes(device) * _MEMORY_SHARE)
+    most_bytes = int(free_bytes(device) * _MEMORY_SHARE)
     sets = rotation(arguments, l2_bytes or cache_bytes(device), most_bytes=most_bytes) or [list(arguments)]
     return {"cold": [call(values) for values in sets], "warm": call(arguments)}
 
@@ -175,7 +175,8 @@ def _symbols(signature: Signature, arguments: Sequence[Any]) -> dict[str, int]:
     return found
 
 
-def _free_bytes(device: torch.device | str) -> int:
+def free_bytes(device: torch.device | str) -> int:
+    """Bytes that could be allocated on a device now."""
     import torch
 
     where = torch.device(device)

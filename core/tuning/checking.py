@@ -43,13 +43,14 @@ def difference(
     """
     for position, right in expected.items():
         name = signature.arguments[position].name
-        said = _difference(found[position], right.to(found[position].device), tolerance)
+        said = tensor_difference(found[position], right.to(found[position].device), tolerance)
         if said is not None:
             return f"{name}: {said}"
     return None
 
 
-def _difference(found: torch.Tensor, right: torch.Tensor, tolerance: float | None) -> str | None:
+def tensor_difference(found: torch.Tensor, right: torch.Tensor, tolerance: float | None = None) -> str | None:
+    """What is wrong with one tensor, in one line, or None; arguments as for :func:`difference`, on one device."""
     import torch
 
     if found.shape != right.shape:

@@ -1,0 +1,43 @@
+"""Bounds of a row: what the ceilings that were measured in the same run allow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+#: Operators whose arithmetic is the matrix unit's. That of the others has no ceiling here.
+MATRIX = ("gemm", "attention", "mla")
+
+
+def raise_ceilings(ceilings: dict[str, Any], rows: Sequence[dict[str, Any]]) -> None:
+    """A library product in the rows may be faster than the one that was measured for the ceiling, and a copy too."""
+    for row in rows:
+        for name, entry in row["contenders"].items():
+            if "cold" not in entry:
+                continue
+            seconds = entry["cold"]["median_s"]
+            if name == "cublas" or (name == "torch" and row["operator"] == "gemm"):
+                known = ceilings["ops_per_s"].get(row["dtype"], 0.0)
+                ceilings["ops_per_s"][row["dtype"]] = max(known, row["flops"] / seconds)
+
+
+def bounded(row: dict[str, Any], ceilings: dict[str, Any]) -> dict[str, Any]:
+    """The row with its bound: the shortest time that the ceilings allow, and which share of that rate each reaches.
+
+    Arithmetic that is not done by the matrix unit has no ceiling here: such rows are bounded by memory alone.
+    """
+    memory_s = row["bytes_moved"] / ceilings["bytes_per_s"]
+    rate = ceilings["ops_per_s"].get(row["dtype"]) if row["operator"] in MATRIX else None
+    compute_s = row["flops"] / rate if rate else 0.0
+    bound_s = max(memory_s, compute_s)
+    row["bound"] = {
+        "seconds": bound_s,
+        "memory_s": memory_s,
+        "compute_s": compute_s,
+        "limited_by": "memory" if memory_s >= compute_s else "compute",
+    }
+    for entry in row["contenders"].values():
+        for l2 in ("cold", "warm"):
+            if l2 in entry:
+                entry[l2]["share_of_bound"] = bound_s / entry[l2]["median_s"]
+    return row

@@ -1,0 +1,238 @@
+"""Host time per launch: TileHAL's ways to launch beside raw tilelang, Triton and torch, in one process.
+
+What is timed is how long a call holds the host, not how long the device works: a round queues some launches, fewer than
+the driver's queue takes, and the device is waited for between rounds, outside the timer. Rounds of all candidates are
+interleaved. A candidate that is not installed, or fails, is listed with its reason.
+"""
+
+from __future__ import annotations
+
+import platform
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from core.errors import KernelError
+
+#: Names of the two ways that the goals are about.
+PASSED, ALLOCATED = "tilehal, output passed", "tilehal, output allocated"
+
+Calls = dict[str, Callable[[], Any]]
+
+
+def launch_overhead(target: str, rounds: int = 300, calls: int = 50, most_s: float | None = None) -> dict[str, Any]:
+    """Host time per call of every way to launch, in microseconds, with the environment they belong to.
+
+    Args:
+        target: what TileHAL's kernels are compiled for; its device must be here.
+        rounds, calls: of each candidate, and of each round; 50 is far below a driver's queue of 1024.
+        most_s: when the sampling is over at the latest, after 7 rounds at least.
+
+    Raises:
+        KernelError: one of TileHAL's ways gives a wrong result; or as :func:`core.compile`.
+    """
+    import torch
+
+    from core.target import resolve
+
+    found = resolve(target).require_device()
+    device = torch.device(found.torch_device or "cpu")
+    wait = (lambda: None) if device.type == "cpu" else getattr(torch, device.type).synchronize
+    with tempfile.TemporaryDirectory() as folder:
+        ours, how = tilehal_calls(target, device, Path(folder))
+        others, missing = other_calls(device)
+        results = host_time({**ours, **others}, rounds, calls, wait, most_s)
+    return {
+        "environment": _environment(target, device),
+        "launched_by": how,
+        "rounds": rounds,
+        "calls_per_round": calls,
+        "host_time_per_call": results,
+        "not_measured": missing,
+    }
+
+
+def tilehal_calls(target: str, device: Any, folder: Path) -> tuple[Calls, str | None]:
+    """Every way TileHAL launches the same kernel, each checked once; and how its launches reach the device."""
+    import torch
+
+    import core
+    from core.bench.kernels import COLUMNS, ROWS, matmul, scale
+    from core.runtime import load_exported
+
+    x = torch.randn(ROWS, COLUMNS, device=device).half()
+    y = torch.empty_like(x)
+    kernel = core.compile(scale(), target=target, out_idx=[1])
+    symbolic = core.compile(scale(None), target=target, out_idx=[1])
+    op = kernel.as_torch_op("tilehal_launch_overhead::scale")
+    given = core.compile(scale(), target=target, out_idx=[1]).as_torch_op(
+        "tilehal_launch_overhead::scale_into", outputs="given"
+    )
+    exported = load_exported(kernel.export(folder / "scale"))
+    a, b = (torch.randn(512, 512, device=device).half() for _ in range(2))
+    products = [torch.empty_like(a) for _ in range(8)]
+    lefts = [a.clone() for _ in range(8)]
+    gemm = core.compile(matmul(), target=target, out_idx=[2])
+    turn = iter(range(1 << 62))
+
+    def moving() -> None:
+        i = next(turn) % 8
+        gemm(lefts[i], b, products[i])
+
+    found: Calls = {
+        PASSED: lambda: kernel(x, y),
+        ALLOCATED: lambda: kernel(x),
+        "tilehal, symbolic rows, output passed": lambda: symbolic(x, y),
+        "tilehal, output passed by name": lambda: kernel(x, Y=y),
+        "tilehal, exported, output passed": lambda: exported(x, y),
+        "tilehal, torch operator, output allocated": lambda: op(x),
+        "tilehal, torch operator, output passed": lambda: given(x, y),
+        "tilehal, three tensors, product passed": lambda: gemm(a, b, products[0]),
+        "tilehal, three tensors, addresses change": moving,
+    }
+    for name, call in found.items():
+        y.zero_()
+        result = call()
+        right = "three" in name or torch.equal(result if isinstance(result, torch.Tensor) else y, x * 2)
+        if not right:
+            raise KernelError(f"{name}: the kernel that doubles its input did not")
+    torch.testing.assert_close(gemm(a, b).float(), a.float() @ b.float(), rtol=2e-2, atol=2e-1)
+    # The compiled check and launch without the kernel object around it: what is left is the driver's own time.
+    compiled = getattr(kernel, "_call", None)
+    if compiled is not None:
+        found["tilehal, compiled call alone"] = lambda: compiled(x, y)
+    return found, kernel.provenance.launch
+
+
+def other_calls(device: Any) -> tuple[Calls, dict[str, str]]:
+    """What else launches a kernel of two tensors here; and why something cannot."""
+    import torch
+
+    from core.bench.kernels import COLUMNS, ROWS
+
+    x = torch.randn(ROWS, COLUMNS, device=device).half()
+    y = torch.empty_like(x)
+    found: Calls = {
+        "torch, softmax": lambda: torch.softmax(x, -1),
+        "torch, add into": lambda: torch.add(x, x, out=y),
+        "torch, empty_like": lambda: torch.empty_like(x),
+        "python, an empty call": lambda: None,
+    }
+    missing: dict[str, str] = {}
+    if device.type == "cpu":
+        return found, missing
+    for name, make in {"tilelang": _tilelang_calls, "triton": _triton_calls, "torch": _graph_calls}.items():
+        try:
+            found |= make(x, y)
+        except Exception as error:  # whatever another library does must not cost the other rows
+            missing[name] = f"{type(error).__name__}: {error}"
+    return found, missing
+
+
+def host_time(
+    calls: Mapping[str, Callable[[], Any]],
+    rounds: int,
+    count: int,
+    wait: Callable[[], Any],
+    most_s: float | None = None,
+) -> dict[str, Any]:
+    """Microseconds per call of each candidate, rounds interleaved.
+
+    Args:
+        rounds: samples of each candidate.
+        count: calls of a sample.
+        wait: waits for the device; called between samples.
+        most_s: as for :func:`launch_overhead`.
+    """
+    from core.tuning.measure import LEAST_SAMPLES
+
+    samples: dict[str, list[float]] = {name: [] for name in calls}
+    for call in calls.values():
+        for _ in range(count):
+            call()
+        wait()
+    until = None if most_s is None else time.monotonic() + most_s
+    for done in range(rounds):
+        if until is not None and done >= LEAST_SAMPLES and time.monotonic() > until:
+            break
+        for name, call in calls.items():
+            start = time.perf_counter_ns()
+            for _ in range(count):
+                call()
+            samples[name].append((time.perf_counter_ns() - start) / count / 1e3)
+            wait()
+    return {name: _summary(values) for name, values in samples.items()}
+
+
+def _summary(values: list[float]) -> dict[str, float]:
+    from core.tuning.measure_statistics import median_interval, quantile
+
+    interval = median_interval(values)
+    return {
+        "median_us": round(interval.value, 3),
+        "low_us": round(interval.low, 3),
+        "high_us": round(interval.high, 3),
+        "p10_us": round(quantile(values, 0.10), 3),
+        "p90_us": round(quantile(values, 0.90), 3),
+        "p99_us": round(quantile(values, 0.99), 3),
+        "least_us": round(min(values), 3),
+    }
+
+
+def _tilelang_calls(x: Any, y: Any) -> Calls:
+    from core._tilelang import import_tilelang
+    from core.bench.kernels import scale
+
+    tilelang = import_tilelang()
+    raw = tilelang.compile(scale(), target="cuda")
+    allocating = tilelang.compile(scale(), target="cuda", out_idx=[1])
+    found: Calls = {"tilelang, output passed": lambda: raw(x, y), "tilelang, output allocated": lambda: allocating(x)}
+    for call in found.values():
+        call()
+    return found
+
+
+def _triton_calls(x: Any, y: Any) -> Calls:
+    from core.bench.triton_kernels import scale_rows
+
+    grid, columns = (x.shape[0],), x.shape[1]
+    scale_rows[grid](x, y, columns)
+    return {"triton, output passed": lambda: scale_rows[grid](x, y, columns)}
+
+
+def _graph_calls(x: Any, y: Any) -> Calls:
+    import torch
+
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        torch.add(x, x, out=y)
+    return {"torch, a graph of one kernel": graph.replay}
+
+
+def _environment(target: str, device: Any) -> dict[str, Any]:
+    """What the numbers belong to."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    import torch
+
+    import core
+    from core.tuning.baseline.environment import describe_host
+
+    def installed(name: str) -> str | None:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return None
+
+    return {
+        "target": core.chip(target).target,
+        "device": "cpu" if device.type == "cpu" else getattr(torch, device.type).get_device_name(device),
+        "host": describe_host().get("cpu"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "tilelang": installed("tilelang"),
+        "tilehal": core.__version__,
+        "triton": installed("triton"),
+    }

@@ -1,0 +1,325 @@
+"""What the process that measures does: compile one contender, measure one case, find the device's ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from core.bench.case import Case
+from core.bench.workloads import NotMeasured, Other, Workload, workload
+from core.bench.workloads.base import Inputs, Make
+from core.errors import LaunchError, TileHALError
+
+if TYPE_CHECKING:
+    import torch
+
+    from core.runtime.kernel import Kernel
+
+#: Ours, in the order they are shown: tiles by rule; those that tuning found; and the rule's through raw tilelang.
+RULE, TUNED, RAW = "tilehal", "tuned", "tilelang"
+#: Share of the device's free memory that one contender's copies of its arguments may take.
+_MEMORY_SHARE = 0.15
+
+
+class SpoiltError(Exception):
+    """A contender failed in a way after which the process must not be used: the device's context may be lost.
+
+    Attributes:
+        contender: who it was.
+        reason: how.
+    """
+
+    def __init__(self, contender: str, reason: str) -> None:
+        super().__init__(f"{contender}: {reason}")
+        self.contender = contender
+        self.reason = reason
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How a case is measured.
+
+    Attributes:
+        target: what is compiled for.
+        ours: which of `RULE`, `TUNED` and `RAW` take part.
+        seed: of the inputs.
+        repeat_ms, warmup_ms: for each contender, with cold and with warm caches each.
+    """
+
+    target: str
+    ours: Sequence[str] = (RULE, RAW)
+    seed: int = 0
+    repeat_ms: float = 60.0
+    warmup_ms: float = 15.0
+
+
+def compile_contender(case: Case, name: str, target: str) -> dict[str, Any]:
+    """Compiles one contender into the caches that the measuring process reads: `triton` or one of ours.
+
+    Raises as compiling does; NotMeasured where it cannot be had here.
+    """
+    work = workload(case)
+    if name == "triton":
+        from core.bench.triton_rows import compile_all
+
+        return {"kernels": compile_all(case.operator, case.shape["M"], case.shape["N"], case.dtype)}
+    kernel = _kernel(work, TUNED if name == TUNED else RULE, target)
+    if name == RAW:
+        _raw(work, kernel)
+    else:
+        kernel.build()
+    return _about(kernel)
+
+
+def measure_case(case: Case, settings: Settings, skip: Mapping[str, str], say: Callable[[str], None]) -> dict[str, Any]:
+    """Checks and times every contender of a case, in turn, with cold and with warm caches.
+
+    Args:
+        skip: contenders that are left out, with the reason: they ended an earlier process.
+        say: told which contender is run for the first time, so that who ends the process is known.
+
+    Returns:
+        JSON-able: `contenders` by name (status, reason, what is known of it, the measurements) and `ratios`: by name,
+        how many times as fast ours is.
+
+    Raises:
+        SpoiltError: a contender failed at run time; the case can be measured without it in a new process.
+    """
+    import torch
+
+    from core.target import resolve
+    from core.tuning.measure import measure_together
+
+    work = workload(case)
+    device = torch.device(resolve(settings.target).require_device().torch_device or "cpu")
+    if device.type != "cpu":
+        getattr(torch, device.type).empty_cache()  # how much memory is free decides how many copies are made
+    generator = torch.Generator(device=device)
+    generator.manual_seed(settings.seed)
+    inputs = work.inputs(Make(device, generator, case.dtype))
+    expected = work.expected(inputs)
+    contenders: dict[str, dict[str, Any]] = {}
+    works: dict[str, list[Callable[[], Any]]] = {}
+    for name, make in _contenders(work, inputs, settings).items():
+        if name in skip:
+            contenders[name] = {"status": "failed", "reason": skip[name]}
+            continue
+        say(name)
+        try:
+            other, about = make()
+            wrong = _check(other, expected)
+        except NotMeasured as error:
+            contenders[name] = {"status": "not measured", "reason": str(error)}
+        except LaunchError as error:
+            raise SpoiltError(name, error.message.splitlines()[0]) from error
+        except TileHALError as error:
+            contenders[name] = {"status": "failed", "reason": error.message.splitlines()[0]}
+        except Exception as error:  # of another library, or of the device
+            raise SpoiltError(name, _said(error)) from error
+        else:
+            contenders[name] = {
+                "status": "wrong" if wrong else "ok",
+                "reason": wrong or "",
+                "note": other.note,
+                **about,
+            }
+            if not wrong:
+                works[name] = _calls(other, device)
+    del expected
+    ratios: dict[str, dict[str, Any]] = {}
+    if works:
+        say("timing")
+        for l2 in ("cold", "warm"):
+            together = measure_together(
+                works,
+                device,
+                warmup_ms=settings.warmup_ms,
+                repeat_ms=settings.repeat_ms,
+                cold_l2=l2 == "cold",
+            )
+            for name, measurement in together.measurements.items():
+                contenders[name][l2] = measurement.to_json()
+            for ours in (RULE, TUNED):
+                for name in works:
+                    if ours in works and name != ours:
+                        # Both sampled in the same rounds: the time of the other over ours.
+                        faster = together.ratio(name, ours)
+                        ratios.setdefault(ours, {}).setdefault(name, {})[l2] = {
+                            "value": faster.value,
+                            "low": faster.low,
+                            "high": faster.high,
+                            "confidence": faster.confidence,
+                        }
+    return {"contenders": contenders, "ratios": ratios, "clock_hz": _clock_hz(device)}
+
+
+def measure_ceilings(target: str, dtypes: Sequence[str], *, small: bool) -> dict[str, Any]:
+    """What the device reaches: bytes per second of a large copy, operations per second of a large library product.
+
+    Args:
+        dtypes: operand types of the products.
+        small: for a device that needs long for large ones.
+    """
+    import torch
+
+    from core.bench.workloads.base import dtype_of
+    from core.target import resolve
+    from core.tuning.measure import measure
+
+    device = torch.device(resolve(target).require_device().torch_device or "cpu")
+    size = 2**24 if small else 2**30
+    source = torch.randint(0, 256, (size,), dtype=torch.uint8, device=device)
+    taken = measure(partial(torch.empty_like(source).copy_, source), device, repeat_ms=60)
+    found: dict[str, Any] = {"bytes_per_s": 2 * size / taken.median_s, "copied_bytes": size, "ops_per_s": {}}
+    n = 256 if small else 8192
+    for dtype in dtypes:
+        a, b = (torch.randn(n, n, device=device).to(dtype_of(dtype)) for _ in range(2))
+        product = measure(partial(torch.matmul, a, b, out=torch.empty_like(a)), device, repeat_ms=60)
+        found["ops_per_s"][dtype] = 2 * n**3 / product.median_s
+    return found
+
+
+def describe(target: str) -> dict[str, Any]:
+    """Host, device, driver, compilers and library versions; the device's identifier for its own tools."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    import torch
+
+    from core.target import resolve
+    from core.tuning.baseline.environment import describe_host, describe_target
+
+    def installed(name: str) -> str:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return "not installed"
+
+    device = torch.device(resolve(target).require_device().torch_device or "cpu")
+    found: dict[str, Any] = {
+        "host": describe_host(),
+        "target": {"name": resolve(target).chip.target, **describe_target(target)},
+        "libraries": {name: installed(name) for name in ("tilelang", "triton", "flash-mla")},
+        "device_type": device.type,
+    }
+    if device.type == "cuda":
+        found["libraries"]["cuda of torch"] = str(torch.version.cuda)
+        cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+        found["libraries"]["cudnn"] = str(cudnn)
+        identifier = getattr(torch.cuda.get_device_properties(device), "uuid", None)
+        found["uuid"] = f"GPU-{identifier}" if identifier is not None else None
+    return found
+
+
+def _contenders(
+    work: Workload, inputs: Inputs, settings: Settings
+) -> dict[str, Callable[[], tuple[Other, dict[str, Any]]]]:
+    """Everyone who takes part: ours first, then the others."""
+
+    def ours(name: str) -> Callable[[], tuple[Other, dict[str, Any]]]:
+        def make() -> tuple[Other, dict[str, Any]]:
+            from core.tuning.inputs import make_arguments
+
+            kernel = _kernel(work, TUNED if name == TUNED else RULE, settings.target)
+            signature = kernel.program.signature
+            arguments = make_arguments(signature, kernel.device_type, seed=settings.seed, values=inputs)
+            position = [argument.name for argument in signature.arguments].index(work.output)
+            call = _raw(work, kernel) if name == RAW else kernel
+            return Other(arguments, call, output=position), _about(kernel)
+
+        return make
+
+    def theirs(make: Callable[[], Other]) -> Callable[[], tuple[Other, dict[str, Any]]]:
+        return lambda: (make(), {})
+
+    return {name: ours(name) for name in settings.ours} | {
+        name: theirs(make) for name, make in work.others(inputs).items()
+    }
+
+
+def _kernel(work: Workload, which: str, target: str) -> Kernel:
+    """The operator as a user compiles it, with tiles by rule or by what tuning found.
+
+    Raises:
+        NotMeasured: nothing was tuned for it.
+    """
+    from core.tuning.lookup import use_tuned
+
+    with use_tuned("exact" if which == TUNED else "off"):
+        kernel = work.factory.compile(**work.arguments, target=target)
+    choice = kernel.config.choice
+    if which == TUNED and (choice is None or not choice.source.startswith("tuned:")):
+        raise NotMeasured("nothing was tuned for these arguments: see `tilehal tune`")
+    return kernel
+
+
+def _raw(work: Workload, kernel: Kernel) -> Callable[..., Any]:
+    """The same PrimFunc with the same tiles, compiled and launched by tilelang itself.
+
+    Raises:
+        NotMeasured: tilelang does not compile for this kind of device by itself.
+    """
+    from core._tilelang import import_tilelang
+
+    if kernel.chip.vendor != "cuda":
+        raise NotMeasured(f"tilelang itself does not compile for {kernel.target}")
+    tilelang = import_tilelang()
+    traced = work.factory.trace(work.factory.arguments((), work.arguments), kernel.config.tiles)
+    raw: Callable[..., Any] = tilelang.compile(traced.prim_func, target="cuda", pass_configs=dict(traced.pass_configs))
+    return raw
+
+
+def _about(kernel: Kernel) -> dict[str, Any]:
+    """What is known of a kernel of ours: its tiles, who chose them, what it occupies."""
+    choice = kernel.config.choice
+    actual = kernel.resources.actual
+    return {
+        "tiles": kernel.config.tiles,
+        "chosen_by": choice.source if choice is not None else "",
+        "predicted_s": choice.predicted_s if choice is not None else None,
+        "registers": getattr(actual, "registers_per_thread", None),
+        "spilled_bytes": getattr(actual, "spill_store_bytes", None),
+        "cached": kernel.provenance.source_cached and kernel.provenance.binary_cached,
+    }
+
+
+def _check(other: Other, expected: torch.Tensor) -> str | None:
+    """What is wrong with a first call's output, or None."""
+    from core.tuning.checking import tensor_difference
+
+    returned = other.call(*other.arguments)
+    if not other.checked:
+        return None
+    found = returned if other.output is None else other.arguments[other.output]
+    return tensor_difference(found, expected)
+
+
+def _calls(other: Other, device: torch.device) -> list[Callable[[], Any]]:
+    """Calls on sets of arguments of the contender's own: nobody finds in the caches what another left there."""
+    from core.tuning.benchmark import free_bytes
+    from core.tuning.inputs import copy_arguments, rotation
+    from core.tuning.measure import cache_bytes
+
+    own = copy_arguments(other.arguments)
+    room = int(free_bytes(device) * _MEMORY_SHARE)
+    sets = rotation(own, cache_bytes(device), most_bytes=room) or [own]
+
+    def bound(values: Sequence[Any]) -> Callable[[], Any]:
+        return lambda: other.call(*values)
+
+    return [bound(values) for values in sets]
+
+
+def _clock_hz(device: torch.device) -> float | None:
+    """The clock right after the last sample, by the device's own cycle counter."""
+    if device.type == "cpu":
+        return None
+    from core.tuning.measure_device import TorchDevice
+
+    return TorchDevice(device, 2**20).clock_hz()
+
+
+def _said(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0][:300] if text else 'no message'}"

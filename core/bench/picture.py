@@ -1,0 +1,102 @@
+"""The roofline of a benchmark's own ceilings, with the operators on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from core.bench.goals import title
+from core.bench.measuring import RULE
+from core.errors import TileHALError
+
+#: Colours that stay apart for most colour-blind eyes (Okabe and Ito), and a shape for each operator.
+_LOOKS = {
+    "gemm": ("#0072B2", "o"),
+    "softmax": ("#D55E00", "s"),
+    "layernorm": ("#E69F00", "D"),
+    "rmsnorm": ("#CC79A7", "^"),
+    "attention": ("#009E73", "v"),
+    "mla": ("#56B4E9", "P"),
+}
+#: What ours is drawn beside: the first of these that a row has.
+_BESIDE = ("cublas", "triton", "cudnn", "flashmla", "torch")
+
+
+def draw_operators(document: Mapping[str, Any], path: Path) -> None:
+    """Draws the measured rows into a file; its suffix says which format: .svg, .png, .pdf.
+
+    Filled: ours; hollow: what it is held against. The roofs are a copy's bandwidth and the fastest library product of
+    each type, as measured in the same run.
+
+    Raises:
+        TileHALError: nothing was measured, matplotlib is not installed, or the file cannot be written.
+    """
+    rows = [row for row in document["rows"] if "cold" in row["contenders"].get(RULE, {})]
+    if not rows:
+        raise TileHALError("there is nothing to draw: no row was measured", hint="measure without a picture")
+    try:
+        from matplotlib import rc_context
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise TileHALError(
+            f"drawing needs matplotlib, which cannot be imported: {error}", hint="pip install 'tilehal[plot]'"
+        ) from error
+    figure = Figure(figsize=(9, 6), dpi=120, layout="constrained")
+    # pyplot is not used: it would pick a backend by what displays there are.
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    _roofs(axes, document["ceilings"], [row["flops"] / row["bytes_moved"] for row in rows])
+    _points(axes, rows)
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.set_xlabel("operations per byte of the least global memory traffic")
+    axes.set_ylabel("10¹² operations per second, cold caches")
+    axes.grid(visible=True, which="both", alpha=0.2)
+    figure.legend(fontsize=7, loc="outside right upper")  # beside the data, wherever the points are
+    target = document["environment"]["target"]
+    axes.set_title(f"{target['name']}: {target['device'].partition(';')[0]}", fontsize=10)
+    try:
+        # Neither the date nor random identifiers, so that the same document gives the same file; text stays text.
+        with rc_context({"svg.hashsalt": "tilehal", "svg.fonttype": "none"}):
+            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    except (OSError, ValueError) as error:
+        raise TileHALError(f"{path} cannot be written: {error}", hint="name a .png, .svg or .pdf file") from error
+
+
+def _roofs(axes: Any, ceilings: Mapping[str, Any], intensities: list[float]) -> None:
+    bandwidth = ceilings["bytes_per_s"]
+    left, right = min(intensities) / 2, max(intensities) * 2
+    for place, (dtype, rate) in enumerate(ceilings["ops_per_s"].items()):
+        ridge = rate / bandwidth
+        xs = [min(left, ridge / 2), ridge, max(right, ridge * 2)]
+        axes.plot(
+            xs,
+            [min(rate, x * bandwidth) / 1e12 for x in xs],
+            color="#000000",
+            linewidth=1,
+            linestyle="-" if place == 0 else "--",
+            label=f"{rate / 1e12:.4g} T/s {dtype}, {bandwidth / 1e12:.3g} TB/s",
+        )
+
+
+def _points(axes: Any, rows: list[Any]) -> None:
+    labelled: set[str] = set()
+    for row in rows:
+        colour, marker = _LOOKS[row["operator"]]
+        x = row["flops"] / row["bytes_moved"]
+        beside = next((name for name in _BESIDE if "cold" in row["contenders"].get(name, {})), None)
+        for name in filter(None, (beside, RULE)):
+            label = f"{row['operator']}, {title(name)}"
+            axes.plot(
+                [x],
+                [row["flops"] / row["contenders"][name]["cold"]["median_s"] / 1e12],
+                marker,
+                color=colour,
+                markersize=7 if name == RULE else 10,
+                markerfacecolor=colour if name == RULE else "none",
+                linestyle="none",
+                label=None if label in labelled else label,
+            )
+            labelled.add(label)

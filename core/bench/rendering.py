@@ -1,0 +1,206 @@
+"""A benchmark's document as tables: for a terminal and, with the same cells, in Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from core.bench.case import OPERATORS
+from core.bench.goals import geometric_mean, ratio, title
+from core.bench.measuring import RULE, TUNED
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Document = Mapping[str, Any]
+#: Between these two lines `--markdown` replaces what a page has.
+BEGIN, END = "<!-- tilehal bench -->", "<!-- end of tilehal bench -->"
+
+_HEADS = ("shape", "by", "cold, us", "warm, us", "rate", "of bound", "ours is faster, cold", "warm")
+_STYLES = {"met": "green", "not met": "red", "not measured": "yellow"}
+#: Rates of these are told in TFLOP/s; of the others in GB/s.
+_COMPUTE = ("gemm", "attention")
+
+
+def renderables(document: Document) -> Iterator[RenderableType]:
+    """What is printed on a terminal, part by part."""
+    from rich.table import Table
+    from rich.text import Text
+
+    for line in about(document):
+        yield Text(line, style="dim")
+    for operator in _present(document):
+        table = Table(title=operator, title_justify="left", box=None, pad_edge=False, header_style="bold")
+        for head in _HEADS:
+            table.add_column(head, overflow="fold", justify="left" if head in ("shape", "by") else "right")
+        for cells, style in _rows(document, operator):
+            table.add_row(*(Text(cell) for cell in cells), style=style)
+        yield table
+        if mean := _means(document, operator):
+            yield Text(f"geometric mean, cold: {mean}", style="bold")
+    if document.get("launch"):
+        table = Table(title="host time per launch", title_justify="left", box=None, pad_edge=False, header_style="bold")
+        for head in _LAUNCH_HEADS:
+            table.add_column(head, justify="left" if head == "launched by" else "right")
+        for cells in _launches(document["launch"]):
+            table.add_row(*cells)
+        yield table
+    if not document["goals"]:
+        yield Text(timing(document), style="dim")
+        return
+    goals = Table(title="goals", title_justify="left", box=None, pad_edge=False, header_style="bold")
+    for head in ("", "goal", "cold", "warm"):
+        goals.add_column(head, overflow="fold")
+    for goal in document["goals"]:
+        short = "".join(f"\n  {text}" for text in goal["short"])
+        verdict = Text(goal["verdict"], style=_STYLES[goal["verdict"]])
+        goals.add_row(verdict, Text(goal["text"] + short), Text(goal["value"]), Text(goal["warm"]))
+    yield goals
+    yield Text(timing(document), style="dim")
+
+
+def markdown(document: Document) -> str:
+    """The same as Markdown, for a page."""
+    lines = ["```text", document["command"] or "tilehal bench", "```", ""]
+    lines += [f"* {line}" for line in about(document)]
+    for operator in _present(document):
+        lines += ["", f"### {operator}", "", *_table(_HEADS, [cells for cells, _ in _rows(document, operator)])]
+        if mean := _means(document, operator):
+            lines += ["", f"Geometric mean, cold: {mean}."]
+    if document.get("launch"):
+        lines += ["", "### host time per launch", "", *_table(_LAUNCH_HEADS, list(_launches(document["launch"])))]
+    rows = [
+        ("**not met**" if goal["verdict"] == "not met" else goal["verdict"], goal["text"], goal["value"], goal["warm"])
+        for goal in document["goals"]
+    ]
+    if rows:
+        lines += ["", "### goals", "", *_table(("", "goal", "cold", "warm"), rows)]
+    short = [f"* {text}" for goal in document["goals"] for text in goal["short"]]
+    if short:
+        lines += ["", "Rows that are short of a goal:", "", *dict.fromkeys(short)]
+    return "\n".join([*lines, "", timing(document), ""])
+
+
+def into_page(page: str, text: str) -> str:
+    """A page with the text between its two marks; the text alone, with the marks, where it has none."""
+    begin, end = page.find(BEGIN), page.find(END)
+    marked = f"{BEGIN}\n\n{text.strip()}\n\n{END}"
+    if begin < 0 or end < begin:
+        return f"{page.rstrip()}\n\n{marked}\n" if page.strip() else f"{marked}\n"
+    return page[:begin] + marked + page[end + len(END) :]
+
+
+def about(document: Document) -> list[str]:
+    """Where it was measured, a line for each kind of fact."""
+    facts = document["environment"]
+    host, target, libraries = facts["host"], facts["target"], facts["libraries"]
+    ceilings = document["ceilings"]
+    versions = "; ".join(f"{name} {version}" for name, version in {"torch": host["torch"], **libraries}.items())
+    rates = ", ".join(f"{rate / 1e12:.4g} TFLOP/s {dtype}" for dtype, rate in ceilings["ops_per_s"].items())
+    lines = [
+        f"{target['name']}: {target['device']}; driver {target['driver'] or 'none'}; {target['toolchain']}",
+        f"{host.get('cpu', 'an unknown CPU')}, {host.get('cpus')} CPUs; Python {host['python']}; {versions}",
+        f"{', '.join(target['plugins'])}; {host.get('date', '')}; seed {document['settings']['seed']}",
+        f"ceilings of this run: {ceilings['bytes_per_s'] / 1e9:.4g} GB/s (a copy), {rates} (torch.matmul)",
+        device_line(document["device"]),
+    ]
+    return [line for line in lines if line]
+
+
+def device_line(seen: Mapping[str, Any]) -> str:
+    """Clocks, power and what slowed the device down, in a line."""
+    if "not_watched" in seen:
+        return f"clocks were not watched: {seen['not_watched']}"
+    low, high = seen["clock_mhz"]
+    slowed = ", ".join(f"{said} in {share:.0%} of the readings" for said, share in seen["slowed_by"].items())
+    return (
+        f"clocks {low:.0f} to {high:.0f} MHz, at most {seen['power_w']:.0f} W and {seen['temperature_c']:.0f} °C; "
+        f"slowed by: {slowed or 'nothing'}"
+    )
+
+
+def timing(document: Document) -> str:
+    """How long the run took, and what the columns mean."""
+    parts = ", ".join(f"{what} {seconds:.0f} s" for what, seconds in document["seconds"].items())
+    return (
+        "Medians of interleaved runs; in brackets the interval that holds the ratio with 95%. Cold: nothing of a "
+        "call's tensors is in the caches before it. Of bound: the time that a copy's bandwidth and the fastest library "
+        f"product of this run allow, over the time taken with cold caches. This run: {parts}."
+    )
+
+
+def _present(document: Document) -> list[str]:
+    found = {row["operator"] for row in document["rows"]}
+    return [operator for operator in OPERATORS if operator in found]
+
+
+def _rows(document: Document, operator: str) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Cells and style of each line: ours first, then each that it is held against."""
+    several = len({row["dtype"] for row in document["rows"] if row["operator"] == operator}) > 1
+    for row in document["rows"]:
+        if row["operator"] != operator:
+            continue
+        label = f"{row['label']} {row['dtype']}" if several else row["label"]
+        if not row["contenders"]:
+            yield (label, f"{row['status']}: {row['reason']}", *[""] * (len(_HEADS) - 2)), "yellow"
+        for name, entry in row["contenders"].items():
+            shown = label if name == next(iter(row["contenders"])) else ""
+            if entry["status"] != "ok" or "cold" not in entry:
+                said = f"{title(name)} {entry['status']}: {entry['reason'] or row['reason']}"
+                yield (shown, said, *[""] * (len(_HEADS) - 2)), "yellow"
+                continue
+            yield (shown, title(name), *_cells(row, name, entry)), "" if name in (RULE, TUNED) else "dim"
+
+
+def _cells(row: Mapping[str, Any], name: str, entry: Mapping[str, Any]) -> list[str]:
+    cold, warm = entry["cold"], entry["warm"]
+    compute = row["operator"] in _COMPUTE
+    amount = row["flops"] / 1e12 if compute else row["bytes_moved"] / 1e9
+    cells = [
+        f"{cold['median_s'] * 1e6:.4g}",
+        f"{warm['median_s'] * 1e6:.4g}",
+        f"{amount / cold['median_s']:.4g} {'TFLOP/s' if compute else 'GB/s'}",
+        f"{cold['share_of_bound']:.1%}",
+    ]
+    for l2 in ("cold", "warm"):
+        found = row["ratios"].get(RULE, {}).get(name, {}).get(l2)
+        if found is None or name == RULE:
+            cells.append("")
+        elif l2 == "cold":
+            cells.append(f"{found['value']:.3f}x [{found['low']:.3f}, {found['high']:.3f}]")
+        else:
+            cells.append(f"{found['value']:.3f}x")
+    return cells
+
+
+def _means(document: Document, operator: str) -> str:
+    """Geometric means against each alternative that every measured row of ours was held against."""
+    rows = [row for row in document["rows"] if row["operator"] == operator]
+    names = dict.fromkeys(name for row in rows for name in row["ratios"].get(RULE, {}))
+    said = []
+    for name in names:
+        values = [value for row in rows if (value := ratio(row, name)) is not None]
+        if len(values) > 1:
+            said.append(f"{geometric_mean(values):.3f}x {title(name)} over {len(values)}")
+    return ", ".join(said)
+
+
+_LAUNCH_HEADS = ("launched by", "median, us", "95%", "p99, us")
+
+
+def _launches(launch: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    if "host_time_per_call" not in launch:
+        yield (f"{launch['status']}: {launch['reason']}", "", "", "")
+        return
+    for name, one in launch["host_time_per_call"].items():
+        yield name, f"{one['median_us']:.2f}", f"{one['low_us']:.2f} to {one['high_us']:.2f}", f"{one['p99_us']:.2f}"
+    for name, why in launch["not_measured"].items():
+        yield f"{name} not measured: {why}", "", "", ""
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    def line(cells: Sequence[str]) -> str:
+        return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+    marks = ["---" if head in ("", "shape", "by", "goal", "cold", "warm", "launched by") else "--:" for head in heads]
+    return [line(heads), line(marks), *(line(cells) for cells in rows)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import shutil
 import tempfile
 import time
@@ -84,7 +85,8 @@ def with_artifact(subject: Subject, tiles: Mapping[str, Value], artifact: Artifa
         return built(subject, tiles)
     default().lowered(artifact.key, lambda: artifact.lowered)
     kernel = lowered(subject, tiles)
-    if artifact.built is None or kernel.provenance.cache_key != artifact.key:
+    fits = artifact.machine == platform.machine() and kernel.provenance.cache_key == artifact.key
+    if artifact.built is None or not fits:
         kernel.build()
         return kernel
     folder = Path(tempfile.mkdtemp(prefix="tilehal-tuned-"))
@@ -102,9 +104,8 @@ def _artifact(kernel: Kernel) -> Artifact:
         return Artifact(key, kernel.lowered)
     made = kernel.build()
     found = (path for path in sorted(made.directory.rglob("*")) if path.is_file())
-    return Artifact(
-        key, kernel.lowered, made, {str(path.relative_to(made.directory)): path.read_bytes() for path in found}
-    )
+    files = {str(path.relative_to(made.directory)): path.read_bytes() for path in found}
+    return Artifact(key, kernel.lowered, made, files, platform.machine())
 
 
 def _is_described_here(chip: Chip) -> bool:

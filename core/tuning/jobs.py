@@ -54,12 +54,14 @@ class Artifact:
         key: of the lowered kernel in the cache.
         built: the built kernel, whose directory means nothing to the receiver; None where there was no compiler.
         files: content of that directory, by name.
+        machine: kind of processor that its host code is for.
     """
 
     key: str
     lowered: LoweredKernel
     built: BuiltKernel | None = None
     files: Mapping[str, bytes] = field(default_factory=dict)
+    machine: str = ""
 
 
 @dataclass(frozen=True, slots=True)

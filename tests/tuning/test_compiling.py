@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
 
 import pytest
 import torch
@@ -45,6 +46,8 @@ def test_the_binary_travels(subject, elsewhere):
     elsewhere()
     with pytest.raises(ToolchainNotFound):
         built(subject, TILES)
+    with pytest.raises(ToolchainNotFound):  # of another kind of processor
+        with_artifact(subject, TILES, replace(reply.artifact, machine="pdp11"))
     kernel = with_artifact(subject, TILES, reply.artifact)
     a = torch.randn(100)
     assert torch.equal(kernel(a), 2 * a)

@@ -64,7 +64,8 @@ class ProfileFamily:
         """
         family = cls(trace, tuple(parameters))
         keys = list(dict.fromkeys(family._key(tiles) for tiles in candidates))
-        family._cover(keys)
+        for connected in _connected(keys):
+            family._cover(connected)
         return family
 
     @property
@@ -105,11 +106,9 @@ class ProfileFamily:
 
     def _cover(self, keys: list[tuple[Value, ...]]) -> None:
         """Families for these candidates: one, or one for each group of values of a parameter that need their own."""
-        if not keys:
+        if not self._worth_it(keys):
             return
-        values = [sorted({key[i] for key in keys}, key=_order) for i in range(len(self._names))]
-        if len(keys) <= 1 + sum(len(own) - 1 for own in values):
-            return  # tracing each of them is no more work
+        values = self._values(keys)
         base = _middle(keys, values)
         center = self._at(base)
         if isinstance(center, TileHALError):
@@ -121,11 +120,18 @@ class ProfileFamily:
                 found = self._at(_with(base, position, value))
                 groups.setdefault(None if isinstance(found, TileHALError) else found.structure, []).append(value)
             if len(groups) > 1:
-                for structure, group in groups.items():
-                    if structure is not None:
-                        self._cover([key for key in keys if key[position] in group])
+                # Where the one that stands for a group cannot be traced, another of them may.
+                for group in groups.values():
+                    self._cover([key for key in keys if key[position] in group])
                 return
         self._explain(keys, values, base, center)
+
+    def _values(self, keys: list[tuple[Value, ...]]) -> list[list[Value]]:
+        return [sorted({key[i] for key in keys}, key=_order) for i in range(len(self._names))]
+
+    def _worth_it(self, keys: list[tuple[Value, ...]]) -> bool:
+        """Whether explaining them takes fewer traces than tracing each of them."""
+        return len(keys) > 1 + sum(len(own) - 1 for own in self._values(keys))
 
     def _cover_without(self, keys: list[tuple[Value, ...]], values: list[list[Value]], base: tuple[Value, ...]) -> None:
         """The middle one cannot be traced: the largest group of candidates without one of its values."""
@@ -147,12 +153,18 @@ class ProfileFamily:
         others = [key for key in keys if sum(a != b for a, b in zip(key, base, strict=True)) > 1]
         checked = random.Random(0).sample(others, min(_CHECKS, len(others)))
         samples = [(key, self._at(key)) for key in checked]
-        wrong = [key for key, found in samples if not _agrees(member, key, found)]
-        if wrong:
-            text = ", ".join(f"{name}={value}" for name, value in zip(self._names, wrong[0], strict=True))
-            self.notes.append(f"{len(keys)} candidates are traced one by one: {text} is not what others make it")
+        wrong = [(key, found) for key, found in samples if not _agrees(member, key, found)]
+        if not wrong:
+            self._members.append(member)
             return
-        self._members.append(member)
+        split = _interacting(member, *wrong[0], values)
+        parts = [] if split is None else [[key for key in keys if key[split] == value] for value in values[split]]
+        if any(self._worth_it(part) for part in parts):
+            for part in parts:
+                self._cover(part)
+            return
+        text = ", ".join(f"{name}={value}" for name, value in zip(self._names, wrong[0][0], strict=True))
+        self.notes.append(f"{len(keys)} candidates are traced one by one: {text} is not what others make it")
 
 
 @dataclass(slots=True)
@@ -188,6 +200,51 @@ class _Member:
             round(number) if isinstance(before, int) else number
             for number, before in zip(found, self.center.numbers, strict=True)
         )
+
+
+def _connected(keys: Sequence[tuple[Value, ...]]) -> list[list[tuple[Value, ...]]]:
+    """The candidates in groups that single parameters lead through: a variant with parameters of its own is one."""
+    leaders = list(range(len(keys)))
+
+    def leader(index: int) -> int:
+        while leaders[index] != index:
+            leaders[index] = leaders[leaders[index]]
+            index = leaders[index]
+        return index
+
+    seen: dict[tuple[int, tuple[Value, ...]], int] = {}
+    for index, key in enumerate(keys):
+        for position in range(len(key)):
+            others = (position, (*key[:position], *key[position + 1 :]))
+            leaders[leader(index)] = leader(seen.setdefault(others, index))
+    groups: dict[int, list[tuple[Value, ...]]] = {}
+    for index, key in enumerate(keys):
+        groups.setdefault(leader(index), []).append(key)
+    return list(groups.values())
+
+
+def _interacting(
+    member: _Member, key: tuple[Value, ...], found: _Flat | TileHALError, values: list[list[Value]]
+) -> int | None:
+    """A parameter that acts together with another on a number which is not what it should be: by it candidates part.
+
+    One that acts on such a number alone too goes first, then the one with fewest values. None where the structure is
+    another: that no number explains.
+    """
+    numbers = member.numbers(key)
+    if isinstance(found, TileHALError) or numbers is None or found.structure != member.structure:
+        return None
+    wrong = {
+        index
+        for index, (a, b) in enumerate(zip(numbers, found.numbers, strict=True))
+        if not isclose(a, b, rel_tol=ESTIMATE_TOLERANCE if isinstance(b, Estimate) else 1e-6, abs_tol=1e-9)
+    }
+    other = [position for position, value in enumerate(key) if value != member.base[position]]
+
+    def order(position: int) -> tuple[bool, int]:
+        return all(i not in wrong for i, _, _ in member.effects[position, key[position]]), len(values[position])
+
+    return min(other, key=order)
 
 
 def _agrees(member: _Member, key: tuple[Value, ...], found: _Flat | TileHALError) -> bool:

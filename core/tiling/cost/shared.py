@@ -1,6 +1,6 @@
 """What lowering adds to the shared memory that a kernel declares: workspaces, barriers, alignment; a bound from above.
 
-A reduction whose row is spread over several waves passes partial results through a word per thread. Copies that
+A reduction whose row is spread over more than 32 threads passes partial results through a word per thread. Copies that
 complete at barriers need some, in static memory, which is filled up to where dynamic memory begins; tiles for such
 copies begin at multiples of the same figure (`cost.shared_granule_bytes`).
 """
@@ -15,7 +15,9 @@ from core.tiling.profile import LaunchProfile, Reduction
 if TYPE_CHECKING:
     from core.hardware import Chip
 
-#: Rows of an accumulator that one wave holds, and the fewest elements of a row a thread loads at a time.
+#: Threads that pass partial results by shuffles alone: TileLang counts on no wider waves.
+_SHUFFLED = 32
+#: Rows of an accumulator that one wave holds, and the fewest bits of a row a thread loads at a time.
 _WAVE_ROWS = 16
 _VECTOR_BITS = 128
 
@@ -23,7 +25,7 @@ _VECTOR_BITS = 128
 def added_bytes(launch: LaunchProfile, chip: Chip) -> int:
     """Shared memory of a block beside the tiles that the kernel allocates, bytes."""
     lanes = chip.main_unit.lanes_per_wave
-    if lanes is None or launch.threads is None:
+    if lanes is None or launch.threads is None or all(m.owner != "block" for m in chip.memories_for_scope("shared")):
         return 0
     granule = int(chip.cost.get("shared_granule_bytes", 0))
     tiles = [b.total_bytes for b in launch.buffers if b.scope.startswith("shared") and b.first >= 0]
@@ -60,10 +62,11 @@ def _workspace(launch: LaunchProfile, lanes: int) -> int:
 def _partials(reduction: Reduction, launch: LaunchProfile, lanes: int) -> int:
     threads = (launch.threads or 0) - launch.copy_threads
     if reduction.accumulator:
-        across = threads // lanes > -(-reduction.rows // _WAVE_ROWS)
+        # A row lies in a few neighbouring lanes of a wave of 32, and all over a wave of 64.
+        across = lanes > _SHUFFLED or threads // lanes > -(-reduction.rows // _WAVE_ROWS)
     else:
         narrowest = min((access.bits for access in launch.accesses), default=32)
-        across = min(threads, reduction.length * narrowest // _VECTOR_BITS) > lanes
+        across = min(threads, reduction.length * narrowest // _VECTOR_BITS) > _SHUFFLED
     return threads * dtype_bits(reduction.dtype) // 8 if across else 0
 
 

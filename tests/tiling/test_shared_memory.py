@@ -1,0 +1,66 @@
+"""Shared memory predicted from a profile: what lowering lays out, workspaces and barriers included."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import core
+from core.compiler.artifacts import CompileOptions
+from core.ops.attention import attention
+from core.ops.gemm import gemm
+from core.ops.layernorm import layernorm
+from core.ops.softmax import softmax
+from core.plugins import manager
+from core.program import Program
+from core.tiling.cost import memory_bytes
+from core.tiling.profile import profile
+
+PRODUCT = {"M": 256, "N": 256, "K": 256}
+HEADS = {"batch": 1, "heads": 1, "kv_heads": 1, "M": 256, "N": 256, "dim": 128}
+ROWS = {"M": 64, "N": 1000}
+
+
+def both(factory: Any, arguments: dict[str, Any], tiles: tuple[int, ...], target: str) -> tuple[int, int]:
+    """(predicted from the profile, laid out by lowering) bytes of shared memory of a block."""
+    chip = core.chip(target)
+    names = [name for name, p in factory.parameters.items() if p.role in ("tile", "stages", "threads")]
+    others = {name: p.choices[0] if p.choices else 0 for name, p in factory.parameters.items() if name not in names}
+    traced = factory.trace(factory.arguments((), arguments), {**others, **dict(zip(names, tiles, strict=True))})
+    program = Program(traced.prim_func, traced.out_idx)
+    lowered = manager().backend(chip.vendor).call("tilehal_lower", chip, program=program, options=CompileOptions())
+    resources = lowered.resources
+    laid_out = (resources.dynamic_shared_bytes or 0) + (resources.static_shared_bytes or 0)
+    return memory_bytes(profile(program).launches[0], chip)["shared"], laid_out
+
+
+@pytest.mark.parametrize("target", ["cuda:h200", "cuda:a100", "metax:c500"])
+@pytest.mark.parametrize(
+    ("factory", "arguments", "tiles"),
+    [
+        (gemm, PRODUCT, (64, 128, 32, 2, 128)),
+        (attention, HEADS, (64, 32, 1, 128)),
+        (softmax, ROWS, (4, 1024, 128)),
+        (softmax, ROWS, (8, 256, 64)),
+        (layernorm, ROWS, (1, 1024, 256)),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_the_prediction_is_what_lowering_lays_out(
+    factory: Any, arguments: dict[str, Any], tiles: tuple[int, ...], target: str
+) -> None:
+    predicted, laid_out = both(factory, arguments, tiles, target)
+    assert predicted == laid_out
+
+
+def test_barriers_take_static_memory_where_copies_complete_at_them() -> None:
+    tiles = 2 * (64 + 128) * 32 * 2
+    assert both(gemm, PRODUCT, (64, 128, 32, 2, 128), "cuda:h200") == (tiles + 1024, tiles + 1024)
+    assert both(gemm, PRODUCT, (64, 128, 32, 2, 128), "cuda:a100") == (tiles, tiles)
+
+
+def test_rows_over_more_than_32_threads_take_a_word_a_thread() -> None:
+    rows = 4 * 1024 * 2
+    assert both(softmax, ROWS, (4, 1024, 128), "cuda:a100")[0] == rows + 128 * 4
+    assert both(softmax, {"M": 64, "N": 256}, (16, 256, 64), "cuda:a100")[0] == 16 * 256 * 2

@@ -10,7 +10,8 @@ import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
-from core.ops.attention_hopper import Schedule, warp_specialised  # noqa: E402
+from core.ops._attention_schedule import Schedule  # noqa: E402
+from core.ops.attention_hopper import warp_specialised  # noqa: E402
 
 #: exp(x) = exp2(x · log2 e): every chip's exponential unit works in base 2.
 LOG2_E = 1.4426950408889634

@@ -7,64 +7,18 @@ et al., 2024), and goes on from one tile of queries to the next in blocks that s
 queries is issued together with the last one for these.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 from core._tilelang import import_tilelang
-from core.errors import KernelError
 
 import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
-#: Threads of a warpgroup, which wgmma and setmaxnreg act on.
-_GROUP = 128
-
-#: Registers a thread keeps, by computing warpgroups: (loading, computing); together at most 64 Ki.
-_REGISTERS = {1: (24, 240), 2: (24, 240), 3: (32, 160)}
+from core.ops._attention_schedule import GROUP, REGISTERS, Schedule  # noqa: E402
 
 #: First of the named barriers that order the warpgroups; TileLang numbers its own from 1.
 _TURN = 12
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """How the work is cut and ordered.
-
-    Attributes:
-        block_M, block_N: queries and keys of a tile.
-        num_stages: tiles of keys, and of values, in flight.
-        threads: of the computing warpgroups, each with 64 rows of `block_M`; 128 more load.
-        workers: persistent blocks, which take piece after piece of work, the loads for one overlapping the end of the
-            one before; 0 launches a block for each tile of queries.
-        ping_pong: order the products of two warpgroups.
-    """
-
-    block_M: int
-    block_N: int
-    num_stages: int
-    threads: int
-    workers: int = 0
-    ping_pong: bool = False
-
-    def check(self) -> None:
-        """Raises KernelError for what these schedules cannot do."""
-        groups = self.threads // _GROUP
-        if self.threads % _GROUP or groups not in _REGISTERS or self.block_M != 64 * groups:
-            raise KernelError(
-                f"attention: {self.threads} threads for tiles of {self.block_M} queries: a warpgroup takes 64",
-                hint=f"block_M of 64, 128 or 192 with {2 * self.block_M} threads, or variant='pipelined'",
-            )
-        if self.num_stages < 2:
-            raise KernelError(
-                f"attention: {self.num_stages} tile in flight: each product needs the keys of the next tile as well",
-                hint="use num_stages=2 or more, or variant='pipelined'",
-            )
-        if self.ping_pong and groups != 2:
-            raise KernelError(
-                f"attention: ping_pong orders two warpgroups, and {self.threads} threads are {groups}",
-                hint="use block_M=128 with threads=256, or variant='overlapped'",
-            )
 
 
 def warp_specialised(
@@ -88,8 +42,8 @@ def warp_specialised(
     schedule.check()
     block_M, block_N, num_stages = schedule.block_M, schedule.block_N, schedule.num_stages
     threads, workers, ping_pong = schedule.threads, schedule.workers, schedule.ping_pong
-    groups = threads // _GROUP
-    loading, computing = _REGISTERS[groups]
+    groups = threads // GROUP
+    loading, computing = REGISTERS[groups]
     group = heads // kv_heads
     past = N - M
     q_tiles = -(-M // block_M)
@@ -138,11 +92,11 @@ def warp_specialised(
     def products(q, k, v, scores, weights, output, place, stage, last, order):
         """Issues Q Kᵀ of one tile of keys and P V of the tile before, and waits for the first."""
         if ping_pong:
-            T.sync_threads(order, 2 * _GROUP)
+            T.sync_threads(order, 2 * GROUP)
         T.wgmma_gemm(q[place, :, :], k[stage, :, :], scores, transpose_B=True, clear_accum=True, policy=rows)
         T.wgmma_gemm(weights, v[last, :, :], output, policy=rows)
         if ping_pong:
-            T.named_barrier_arrive(2 * _TURN + 1 - order, 2 * _GROUP)
+            T.named_barrier_arrive(2 * _TURN + 1 - order, 2 * GROUP)
         T.wait_wgmma(1)
         T.warpgroup_fence_operand(scores, num_regs=score_registers)
 
@@ -153,6 +107,16 @@ def warp_specialised(
         for i, j in T.Parallel(block_M, block_N):
             scores[i, j] = T.exp2(scores[i, j] * base2 - row_max[i] * base2)
         T.reduce_sum(scores, row_sum, dim=1)
+
+    @T.macro
+    def opening(q, k, scores, weights, row_max, row_sum, first, place, stage, k_empty):
+        """The weights of a block's first tile, with no product to overlap with."""
+        T.wgmma_gemm(q[place, :, :], k[stage, :, :], scores, transpose_B=True, clear_accum=True, policy=rows)
+        T.wait_wgmma(0)
+        T.mbarrier_arrive(k_empty[stage])
+        mask(scores, first, 0)
+        first_softmax(scores, row_max, row_sum)
+        T.copy(scores, weights)
 
     @T.macro
     def finish(scores, v_full, v_empty, stage, phase, last):
@@ -183,7 +147,7 @@ def warp_specialised(
         V: T.Tensor((batch, kv_heads, N, dim), dtype),
         O: T.Tensor((batch, heads, M, dim), dtype),  # noqa: E741  (the papers' letter)
     ):
-        with T.Kernel(blocks, threads=threads + _GROUP) as block:
+        with T.Kernel(blocks, threads=threads + GROUP) as block:
             q = T.alloc_shared((q_stages, block_M, dim), dtype)
             k = T.alloc_shared((num_stages, block_N, dim), dtype)
             v = T.alloc_shared((num_stages, block_N, dim), dtype)
@@ -195,11 +159,11 @@ def warp_specialised(
             rescale = T.alloc_fragment((block_M,), "float32")
             tile_sum = T.alloc_fragment((block_M,), "float32")
             row_sum = T.alloc_fragment((block_M,), "float32")
-            q_full = T.alloc_barrier([_GROUP] * q_stages)
+            q_full = T.alloc_barrier([GROUP] * q_stages)
             q_empty = T.alloc_barrier([threads] * q_stages)
-            k_full = T.alloc_barrier([_GROUP] * num_stages)
+            k_full = T.alloc_barrier([GROUP] * num_stages)
             k_empty = T.alloc_barrier([threads] * num_stages)
-            v_full = T.alloc_barrier([_GROUP] * num_stages)
+            v_full = T.alloc_barrier([GROUP] * num_stages)
             v_empty = T.alloc_barrier([threads] * num_stages)
             # Tiles of keys and of queries so far, which number the uses of the barriers; each thread counts for itself.
             before = T.alloc_var("int32", init=0)
@@ -211,7 +175,7 @@ def warp_specialised(
             turns = T.ceildiv(pieces - block, blocks) * tiles_per_piece
             thread = T.get_thread_binding()
 
-            if thread < _GROUP:
+            if thread < GROUP:
                 T.set_max_nreg(loading, 0)
                 for turn in T.serial(turns):
                     piece = block + turn // tiles_per_piece * blocks
@@ -249,10 +213,10 @@ def warp_specialised(
                     before += tiles
             else:
                 T.set_max_nreg(computing, 1)
-                order = _TURN + thread // _GROUP - 1
+                order = _TURN + thread // GROUP - 1
                 if ping_pong:  # noqa: SIM102  (Python's condition, then the kernel's)
-                    if thread >= 2 * _GROUP:
-                        T.named_barrier_arrive(_TURN, 2 * _GROUP)
+                    if thread >= 2 * GROUP:
+                        T.named_barrier_arrive(_TURN, 2 * GROUP)
                 T.fill(output, 0)
                 T.fill(weights, 0)
                 T.fill(row_sum, 1)
@@ -269,29 +233,21 @@ def warp_specialised(
                         last = (before + num_stages - 1) % num_stages
                         T.mbarrier_wait_parity(q_full[place], (taken // q_stages) & 1)
                         T.mbarrier_wait_parity(k_full[stage], phase)
-                        if taken > 0:
-                            products(q, k, v, scores, weights, output, place, stage, last, order)
-                            T.mbarrier_arrive(k_empty[stage])
-                            mask(scores, first, 0)
-                            T.copy(row_sum, tile_sum)
-                            first_softmax(scores, row_max, row_sum)
-                            finish(scores, v_full, v_empty, stage, phase, last)
-                            T.copy(scores, weights)
-                            store(output, tile_sum, O, b_before, h_before, first_before)
+                        if workers:
+                            if taken > 0:
+                                products(q, k, v, scores, weights, output, place, stage, last, order)
+                                T.mbarrier_arrive(k_empty[stage])
+                                mask(scores, first, 0)
+                                T.copy(row_sum, tile_sum)
+                                first_softmax(scores, row_max, row_sum)
+                                finish(scores, v_full, v_empty, stage, phase, last)
+                                T.copy(scores, weights)
+                                store(output, tile_sum, O, b_before, h_before, first_before)
+                            else:
+                                opening(q, k, scores, weights, row_max, row_sum, first, place, stage, k_empty)
+                                T.mbarrier_wait_parity(v_full[stage], phase)
                         else:
-                            T.wgmma_gemm(
-                                q[place, :, :],
-                                k[stage, :, :],
-                                scores,
-                                transpose_B=True,
-                                clear_accum=True,
-                                policy=rows,
-                            )
-                            T.wait_wgmma(0)
-                            T.mbarrier_arrive(k_empty[stage])
-                            mask(scores, first, 0)
-                            first_softmax(scores, row_max, row_sum)
-                            T.copy(scores, weights)
+                            opening(q, k, scores, weights, row_max, row_sum, first, place, stage, k_empty)
                             T.mbarrier_wait_parity(v_full[stage], phase)
                         T.fill(output, 0)
                         for t in T.serial(1, tiles):
@@ -326,7 +282,7 @@ def warp_specialised(
                 T.wait_wgmma(0)
                 store(output, row_sum, O, b_before, h_before, first_before)
                 if ping_pong:  # noqa: SIM102  (Python's condition, then the kernel's)
-                    if thread < 2 * _GROUP:
-                        T.sync_threads(order, 2 * _GROUP)
+                    if thread < 2 * GROUP:
+                        T.sync_threads(order, 2 * GROUP)
 
     return main

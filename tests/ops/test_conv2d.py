@@ -1,0 +1,62 @@
+"""`core.ops.conv2d.conv2d`: strides, padding, dilation, any number of channels; on the CPU and in both simulators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from core.ops.conv2d import conv2d
+from tests.kernels.case import summed
+from tests.ops import references
+
+TILES = {"block_M": 32, "block_N": 32, "block_K": 32, "num_stages": 2, "threads": 128}
+#: Batch, height, width, channels, filters, size.
+Shape = tuple[int, int, int, int, int, int]
+CASES: list[tuple[Shape, dict[str, int]]] = [
+    ((1, 8, 8, 32, 32, 3), {"padding": 1}),
+    ((2, 9, 7, 16, 20, 3), {"stride": 2, "padding": 1}),
+    ((1, 10, 10, 3, 16, 5), {"padding": 2, "dilation": 2}),
+    ((1, 6, 6, 64, 40, 1), {}),
+]
+
+
+def run(target: str, shape: Shape, geometry: dict[str, int], **more: Any) -> None:
+    batch, height, width, channels, filters, size = shape
+    kernel = conv2d.compile(*shape, **geometry, target=target, **TILES, **more)
+    x = torch.randn(batch, height, width, channels).half()
+    w = torch.randn(size, size, channels, filters).half()
+    whole = {"stride": 1, "padding": 0, "dilation": 1, **geometry}
+    expected = references.conv2d(x, w, **whole)
+    poisoned = torch.full(expected.shape, float("nan"), dtype=torch.float16)
+    kernel(x, w, poisoned)
+    references.assert_near(poisoned, expected, summed(size * size * channels, "float16"))
+
+
+@pytest.mark.parametrize(("shape", "geometry"), CASES)
+def test_on_the_cpu(shape, geometry):
+    run("cpu", shape, geometry)
+
+
+@pytest.mark.parametrize("target", ["metax:c500", "ascend:910b3"])
+@pytest.mark.parametrize(("shape", "geometry"), [CASES[1]])
+def test_in_the_simulators(target, shape, geometry):
+    run(target, shape, geometry, simulate=True)
+
+
+@given(
+    height=st.integers(1, 12),
+    width=st.integers(1, 12),
+    channels=st.sampled_from([1, 5, 32]),
+    size=st.integers(1, 4),
+    stride=st.integers(1, 3),
+    padding=st.integers(0, 2),
+    dilation=st.integers(1, 2),
+)
+@settings(max_examples=3, deadline=None)
+def test_any_geometry(height, width, channels, size, stride, padding, dilation):
+    assume(min(height, width) + 2 * padding > dilation * (size - 1))
+    run("cpu", (1, height, width, channels, 24, size), {"stride": stride, "padding": padding, "dilation": dilation})

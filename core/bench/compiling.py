@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from core.bench.case import Case
+from core.bench.measuring import RAW
 from core.bench.process import Lost, Process
 from core.errors import TileHALError
 
@@ -24,16 +25,15 @@ Compiled = dict[tuple[str, str], dict[str, Any]]
 
 
 def contenders_to_compile(cases: Sequence[Case], ours: Sequence[str]) -> list[tuple[Case, str]]:
-    """What there is to compile, in the order it is begun."""
+    """What there is to compile, in the order it is begun: raw tilelang last, whose tiles are known by then."""
 
     def rank(case: Case) -> int:
         return _SLOWEST.index(case.operator) if case.operator in _SLOWEST else len(_SLOWEST)
 
-    return [
-        (case, name)
-        for case in sorted(cases, key=rank)
-        for name in (*ours, *(("triton",) if case.operator in _TRITON else ()))
-    ]
+    ordered = sorted(cases, key=rank)
+    found = [(case, name) for case in ordered for name in ours if name != RAW]
+    found += [(case, "triton") for case in ordered if case.operator in _TRITON]
+    return found + [(case, RAW) for case in ordered if RAW in ours]
 
 
 def compile_all(

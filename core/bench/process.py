@@ -12,7 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +35,18 @@ class Lost(Exception):
 
 
 class Process:
-    """One child. Not for two threads at once; started at once, waited for at the first request."""
+    """One child. Not for two threads at once; started at once, waited for at the first request.
 
-    def __init__(self) -> None:
+    Args:
+        command: what is run; `core.bench.worker` in this Python when None.
+    """
+
+    def __init__(self, command: Sequence[str] | None = None) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
         root = str(Path(__file__).resolve().parents[2])
         paths = [root, *filter(None, [os.environ.get("PYTHONPATH")])]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "core.bench.worker"],
+            list(command or (sys.executable, "-m", "core.bench.worker")),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

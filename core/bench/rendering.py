@@ -38,6 +38,8 @@ def renderables(document: Document) -> Iterator[RenderableType]:
         yield table
         if mean := _means(document, operator):
             yield Text(f"geometric mean, cold: {mean}", style="bold")
+        for note in _notes(document, operator):
+            yield Text(f"  {note}", style="dim")
     if document.get("launch"):
         table = Table(title="host time per launch", title_justify="left", box=None, pad_edge=False, header_style="bold")
         for head in _LAUNCH_HEADS:
@@ -67,6 +69,8 @@ def markdown(document: Document) -> str:
         lines += ["", f"### {operator}", "", *_table(_HEADS, [cells for cells, _ in _rows(document, operator)])]
         if mean := _means(document, operator):
             lines += ["", f"Geometric mean, cold: {mean}."]
+        if notes := _notes(document, operator):
+            lines += ["", *(f"* {note}" for note in notes)]
     if document.get("launch"):
         lines += ["", "### host time per launch", "", *_table(_LAUNCH_HEADS, list(_launches(document["launch"])))]
     rows = [
@@ -136,20 +140,42 @@ def _present(document: Document) -> list[str]:
 
 def _rows(document: Document, operator: str) -> Iterator[tuple[tuple[str, ...], str]]:
     """Cells and style of each line: ours first, then each that it is held against."""
-    several = len({row["dtype"] for row in document["rows"] if row["operator"] == operator}) > 1
-    for row in document["rows"]:
-        if row["operator"] != operator:
-            continue
-        label = f"{row['label']} {row['dtype']}" if several else row["label"]
+    blank = [""] * (len(_HEADS) - 2)
+    for row in _of(document, operator):
+        label = _label(document, row)
         if not row["contenders"]:
-            yield (label, f"{row['status']}: {row['reason']}", *[""] * (len(_HEADS) - 2)), "yellow"
+            yield (label, row["status"], *blank), "yellow"
         for name, entry in row["contenders"].items():
             shown = label if name == next(iter(row["contenders"])) else ""
-            if entry["status"] != "ok" or "cold" not in entry:
-                said = f"{title(name)} {entry['status']}: {entry['reason'] or row['reason']}"
-                yield (shown, said, *[""] * (len(_HEADS) - 2)), "yellow"
-                continue
-            yield (shown, title(name), *_cells(row, name, entry)), "" if name in (RULE, TUNED) else "dim"
+            if "cold" in entry:
+                yield (shown, title(name), *_cells(row, name, entry)), "" if name in (RULE, TUNED) else "dim"
+            else:
+                status = "not timed" if entry["status"] == "ok" else entry["status"]
+                yield (shown, f"{title(name)}: {status}", *blank), "yellow"
+
+
+def _notes(document: Document, operator: str) -> list[str]:
+    """What is particular about contenders, and why some have no figures: each said once, with the shapes it is of."""
+    found: dict[str, list[str]] = {}
+    for row in _of(document, operator):
+        said = [f"not measured: {row['reason']}"] if row["reason"] else []
+        for name, entry in row["contenders"].items():
+            text = entry.get("reason") or entry.get("note")
+            said += [f"{title(name)}: {text}"] if text else []
+        for text in said:
+            found.setdefault(text, []).append(_label(document, row))
+    every = len(_of(document, operator))
+    return [text if len(labels) == every else f"{text} ({', '.join(labels)})" for text, labels in found.items()]
+
+
+def _of(document: Document, operator: str) -> list[Mapping[str, Any]]:
+    return [row for row in document["rows"] if row["operator"] == operator]
+
+
+def _label(document: Document, row: Mapping[str, Any]) -> str:
+    """The row's shape, with the type where the operator has rows of several."""
+    several = len({other["dtype"] for other in _of(document, row["operator"])}) > 1
+    return f"{row['label']} {row['dtype']}" if several else str(row["label"])
 
 
 def _cells(row: Mapping[str, Any], name: str, entry: Mapping[str, Any]) -> list[str]:
@@ -175,7 +201,7 @@ def _cells(row: Mapping[str, Any], name: str, entry: Mapping[str, Any]) -> list[
 
 def _means(document: Document, operator: str) -> str:
     """Geometric means against each alternative that every measured row of ours was held against."""
-    rows = [row for row in document["rows"] if row["operator"] == operator]
+    rows = _of(document, operator)
     names = dict.fromkeys(name for row in rows for name in row["ratios"].get(RULE, {}))
     said = []
     for name in names:

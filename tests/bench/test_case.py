@@ -1,0 +1,92 @@
+"""The suites: the shapes that the goals are about, and what a call of each counts for."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.bench.bounds import bounded, raise_ceilings
+from core.bench.case import OPERATORS, SUITES, Case, suite
+from core.bench.compiling import contenders_to_compile
+from core.bench.workloads import WORKLOADS, workload
+from core.errors import TileHALError
+
+
+def test_the_standard_suite_has_the_shapes_of_the_goals():
+    products = {tuple(case.shape.values()) for case in suite("standard", ["gemm"])}
+    assert {(4096, 4096, 4096), (4096, 14336, 4096), (16, 4096, 4096), (64, 8192, 8192)} <= products
+    assert len(suite("standard", ["gemm"])) == 2 * 9
+    assert {case.dtype for case in suite("standard", ["gemm"])} == {"float16", "bfloat16"}
+    for operator in ("softmax", "layernorm", "rmsnorm"):
+        sizes = [case.shape["M"] * case.shape["N"] * 2 for case in suite("standard", [operator])]
+        assert len(sizes) == 4
+        assert max(sizes) >= 64 * 2**20
+    assert len(suite("standard", ["attention"])) == 5
+    assert [case.shape["M"] for case in suite("standard", ["mla"])] == [16, 64, 128]
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_suite_has_every_operator_and_each_case_once(name):
+    cases = suite(name)
+    assert len({case.name for case in cases}) == len(cases)
+    assert {case.operator for case in cases} == set(WORKLOADS) == set(OPERATORS) - {"launch"}
+    assert [Case.from_json(case.to_json()) for case in cases] == cases
+
+
+def test_what_does_not_exist_is_refused_with_what_does():
+    with pytest.raises(TileHALError, match="no operator 'conv'") as refused:
+        suite("small", ["conv"])
+    assert "gemm" in refused.value.hint
+    with pytest.raises(TileHALError, match="no suite 'large'"):
+        suite("large")
+
+
+def test_labels_say_what_differs():
+    labels = [case.label for case in suite("standard", ["attention"])]
+    assert labels[:3] == ["4x32x2048x128", "4x32x4096x128 causal", "4x32/8x2048x128 causal"]
+    assert suite("standard", ["mla"])[0].label == "16 heads, 64 x 8192 keys"
+
+
+def test_operations_and_bytes_of_a_call():
+    gemm = workload(Case("gemm", {"M": 4, "N": 5, "K": 6}))
+    assert gemm.flops == 2 * 4 * 5 * 6
+    assert gemm.bytes_moved == 2 * (24 + 30 + 20)
+    rows = workload(Case("layernorm", {"M": 8, "N": 16}))
+    assert rows.bytes_moved == 2 * (2 * 8 * 16 + 2 * 16)
+    shape = {"batch": 2, "heads": 4, "kv_heads": 2, "M": 8, "N": 8, "dim": 16}
+    full, causal = (workload(Case("attention", shape, options=o)) for o in ({}, {"causal": True}))
+    assert full.flops == 2 * causal.flops == 2 * (2 * 2 * 4 * 8 * 8 * 16)
+    assert full.bytes_moved == 2 * 2 * 16 * 8 * (4 + 2) * 2
+    decode = workload(Case("mla", {"batch": 128, "M": 128, "N": 4096}))
+    # With 128 heads an element of the cache serves 128 queries twice: about 242 operations a byte.
+    assert decode.flops / (128 * 4096 * 576 * 2) == pytest.approx(241.8, abs=0.1)
+
+
+def test_raw_tilelang_is_compiled_when_its_tiles_are_known():
+    work = contenders_to_compile(suite("small"), ("tilehal", "tilelang"))
+    names = [name for _, name in work]
+    assert names.index("tilelang") > max(place for place, name in enumerate(names) if name == "tilehal")
+    assert names.count("triton") == 6  # row operators only
+    assert work[0][0].operator == "attention"
+
+
+def test_a_row_is_bounded_by_the_slower_of_memory_and_arithmetic():
+    ceilings = {"bytes_per_s": 4e12, "ops_per_s": {"float16": 7e14}}
+    row = {"operator": "gemm", "dtype": "float16", "flops": 7e11, "bytes_moved": 4e8, "contenders": {}}
+    row["contenders"]["tilehal"] = {"cold": {"median_s": 2e-3}}
+    found = bounded(row, ceilings)
+    assert found["bound"] == {"seconds": 1e-3, "memory_s": 1e-4, "compute_s": 1e-3, "limited_by": "compute"}
+    assert row["contenders"]["tilehal"]["cold"]["share_of_bound"] == 0.5
+    rows = bounded({**row, "operator": "softmax", "contenders": {}}, ceilings)
+    assert rows["bound"]["limited_by"] == "memory"
+
+
+def test_the_fastest_library_product_of_the_run_is_the_ceiling():
+    ceilings = {"bytes_per_s": 4e12, "ops_per_s": {"float16": 6e14}}
+    row = {
+        "operator": "gemm",
+        "dtype": "float16",
+        "flops": 7e11,
+        "contenders": {"cublas": {"cold": {"median_s": 1e-3}}},
+    }
+    raise_ceilings(ceilings, [row, {**row, "flops": 1e11}, {**row, "contenders": {"cublas": {"status": "failed"}}}])
+    assert ceilings["ops_per_s"] == {"float16": pytest.approx(7e14)}

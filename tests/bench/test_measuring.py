@@ -1,0 +1,82 @@
+"""One case in this process, on the CPU: who is timed, who is wrong, who ends it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from core.bench.case import Case
+from core.bench.measuring import Settings, SpoiltError, measure_case
+from core.bench.workloads import NotMeasured, Other
+from core.bench.workloads.rows import RmsNorm
+
+CASE = Case("rmsnorm", {"M": 32, "N": 64})
+SETTINGS = Settings("cpu", ("tilehal", "tilelang", "tuned"), repeat_ms=1.0, warmup_ms=1.0)
+
+
+def with_others(monkeypatch, **others):
+    monkeypatch.setattr(
+        RmsNorm, "others", lambda self, inputs: {n: lambda f=f: f(self, inputs) for n, f in others.items()}
+    )
+
+
+def right(work, inputs):
+    return Other([inputs["X"], inputs["weight"]], work.torch_call)
+
+
+def wrong(work, inputs):
+    return Other([inputs["X"], inputs["weight"]], lambda x, weight: work.torch_call(x, weight) * 1.1)
+
+
+def unwritten(work, inputs):
+    return Other([inputs["X"], torch.full_like(inputs["X"], float("nan"))], lambda x, y: None, output=1)
+
+
+def copying(work, inputs):
+    return Other([inputs["X"], torch.empty_like(inputs["X"])], lambda x, y: y.copy_(x), output=1, checked=False)
+
+
+def missing(work, inputs):
+    raise NotMeasured("it is not installed")
+
+
+def failing(work, inputs):
+    raise RuntimeError("an illegal memory access\nand more")
+
+
+def test_only_what_is_right_is_timed(monkeypatch, tmp_path):
+    monkeypatch.setenv("TILEHAL_TUNING_STORE", str(tmp_path / "tuned.sqlite"))
+    with_others(monkeypatch, right=right, wrong=wrong, unwritten=unwritten, copy=copying, missing=missing)
+    doing = []
+    found = measure_case(CASE, SETTINGS, {"missing": "left out"}, doing.append)
+    contenders = found["contenders"]
+    assert {name: entry["status"] for name, entry in contenders.items()} == {
+        "tilehal": "ok",
+        "tilelang": "not measured",
+        "tuned": "not measured",
+        "right": "ok",
+        "wrong": "wrong",
+        "unwritten": "wrong",
+        "copy": "ok",
+        "missing": "failed",
+    }
+    assert "nothing was tuned" in contenders["tuned"]["reason"]
+    assert "elements are wrong" in contenders["wrong"]["reason"]
+    assert contenders["missing"]["reason"] == "left out"
+    assert contenders["tilehal"]["chosen_by"] == "ranking"
+    assert set(contenders["tilehal"]["tiles"]) == {"block_M", "block_N", "threads"}
+    assert {name for name, entry in contenders.items() if "cold" in entry} == {"tilehal", "right", "copy"}
+    assert set(found["ratios"]) == {"tilehal"}
+    assert set(found["ratios"]["tilehal"]) == {"right", "copy"}
+    for one in found["ratios"]["tilehal"].values():
+        assert one["cold"]["low"] <= one["cold"]["value"] <= one["cold"]["high"]
+    assert doing[-1] == "timing"
+    assert "missing" not in doing
+
+
+def test_who_fails_at_run_time_is_named_so_that_the_row_can_be_measured_without(monkeypatch):
+    with_others(monkeypatch, missing=missing, failing=failing, right=right)
+    with pytest.raises(SpoiltError) as spoilt:
+        measure_case(CASE, Settings("cpu", (), repeat_ms=1.0), {}, lambda what: None)
+    assert spoilt.value.contender == "failing"
+    assert spoilt.value.reason == "RuntimeError: an illegal memory access"

@@ -1,0 +1,79 @@
+"""What a document looks like: on a terminal, in a page, in a picture."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from core.bench.case import suite
+from core.bench.goals import judge
+from core.bench.picture import draw_operators
+from core.bench.rendering import BEGIN, END, into_page, markdown, renderables
+from core.errors import TileHALError
+from tests.bench.documents import all_rows, document, row
+
+
+@pytest.fixture
+def measured():
+    found = document(all_rows())
+    case = suite("small", ["softmax"])[0]
+    found["rows"].append(row(case, {"copy": 0.9}, triton={"status": "not measured", "reason": "no Triton"}))
+    found["goals"] = [goal.to_json() for goal in judge(found)]
+    return found
+
+
+def test_a_terminal_gets_every_row_with_its_ratio(measured):
+    out = Console(file=io.StringIO(), width=160)
+    for part in renderables(measured):
+        out.print(part)
+    text = out.file.getvalue()
+    assert text.count("cuBLAS") >= 18
+    assert "1.020x [1.018, 1.022]" in text
+    assert "Triton: no Triton (64x256)" in text
+    assert "slowed by: power limit in 20% of the readings" in text
+    assert "not met" in text
+
+
+def test_markdown_has_the_command_a_table_for_each_operator_and_the_goals(measured):
+    text = markdown(measured)
+    assert text.startswith("```text\ntilehal bench\n```")
+    assert [line[4:] for line in text.splitlines() if line.startswith("### ")] == [
+        *("gemm", "softmax", "layernorm", "rmsnorm", "attention", "mla", "goals")
+    ]
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        widths = {line.count("|") for line in block.strip().splitlines()}
+        assert len(widths) == 1, block
+    first = next(line for line in text.splitlines() if line.startswith("| 4096x4096x4096 float16 | ours"))
+    seconds = measured["rows"][0]["contenders"]["tilehal"]["cold"]["median_s"]
+    rate = 2 * 4096**3 / seconds / 1e12
+    assert f"| {seconds * 1e6:.4g} |" in first
+    assert f"{rate:.4g} TFLOP/s | 90.0% |" in first
+
+
+def test_a_page_keeps_what_stands_around_the_marks():
+    page = f"# Title\n\n{BEGIN}\nold\n{END}\n\nend\n"
+    once = into_page(page, "new\n")
+    assert once == f"# Title\n\n{BEGIN}\n\nnew\n\n{END}\n\nend\n"
+    assert into_page(once, "new\n") == once
+    assert into_page("# Title\n", "new") == f"# Title\n\n{BEGIN}\n\nnew\n\n{END}\n"
+    assert into_page("", "new") == f"{BEGIN}\n\nnew\n\n{END}\n"
+
+
+def test_the_picture_has_a_point_for_each_row_and_is_the_same_each_time(measured, tmp_path):
+    draw_operators(measured, tmp_path / "a.svg")
+    draw_operators(measured, tmp_path / "b.svg")
+    text = (tmp_path / "a.svg").read_text()
+    assert text == (tmp_path / "b.svg").read_text()
+    for label in ("gemm, cuBLAS", "softmax, ours", "attention, cuDNN", "mla, ours", "700 T/s float16, 4 TB/s"):
+        assert label in text
+
+
+def test_nothing_measured_is_no_picture(tmp_path):
+    case = suite("small", ["gemm"])[0]
+    lost = row(case, {})
+    lost["contenders"] = {"tilehal": {"status": "failed", "reason": "lost"}}
+    with pytest.raises(TileHALError, match="no row was measured"):
+        draw_operators(document([lost]), tmp_path / "a.svg")

@@ -1,0 +1,138 @@
+"""A run: rows survive who crashes, time that is up is said, and the command shows all of it."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from core.bench import running
+from core.bench.case import suite
+from core.bench.process import Lost
+from core.bench.running import Options
+from core.cli.main import run as command
+
+CASE = suite("small", ["softmax"])[0]
+
+
+class Scripted:
+    """A process that answers as it is told; `started` counts them."""
+
+    def __init__(self, answers: list) -> None:
+        self.answers = answers
+        self.asked: list[dict] = []
+        self.closed = 0
+
+    def ask(self, request, timeout_s):
+        self.asked.append(json.loads(json.dumps(request)))  # as it is at the time
+        found = self.answers.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def measured(monkeypatch):
+    def measure(answers, compiled=()):
+        process = Scripted(answers)
+        one = running._Run(Options("cuda:h200"), [CASE], lambda text: None)
+        monkeypatch.setattr(one, "_process", lambda: process)
+        one.compiled = dict(compiled)
+        row, left = one._measure(CASE, process, 20.0)
+        return row, left, process
+
+    return measure
+
+
+def answered(**contenders):
+    return {"status": "ok", "contenders": {n: {"status": s, "reason": ""} for n, s in contenders.items()}, "ratios": {}}
+
+
+def test_a_row_is_measured_again_without_who_crashed(measured):
+    row, left, process = measured(
+        [Lost("its process ended with SIGSEGV", "tilehal"), answered(tilehal="failed", copy="ok")]
+    )
+    assert process.asked[0]["skip"] == {}
+    assert process.asked[1]["skip"] == {"tilehal": "its process ended with SIGSEGV"}
+    assert row["contenders"]["copy"]["status"] == "ok"
+    assert left is process
+    assert process.closed == 1
+
+
+def test_and_without_who_spoilt_the_device_s_context(measured):
+    spoilt = {"status": "failed", "reason": "an illegal access", "spoilt_by": "triton", "restart": True}
+    _, _, process = measured([spoilt, answered(tilehal="ok")])
+    assert process.asked[1]["skip"] == {"triton": "an illegal access"}
+
+
+@pytest.mark.parametrize("doing", ["timing", ""])
+def test_a_row_that_nobody_in_particular_ended_is_given_up(measured, doing):
+    row, left, process = measured([Lost("no answer within 75 s", doing)])
+    assert (row["status"], row["contenders"], left) == ("failed", {}, None)
+    assert "no answer" in row["reason"]
+    assert len(process.asked) == 1
+
+
+def test_what_does_not_compile_is_not_run(measured):
+    compiled = {
+        (CASE.name, "tilehal"): {"status": "failed", "reason": "ptxas gave up", "compile_s": 3.0},
+        (CASE.name, "tilelang"): {"status": "not measured", "reason": "no time left to compile it", "compile_s": 0.0},
+        (CASE.name, "triton"): {"status": "not measured", "reason": "Triton cannot be imported", "compile_s": 0.1},
+        ("another case", "tilehal"): {"status": "failed", "reason": "other"},
+    }
+    row, _, process = measured([answered(tilehal="failed", tilelang="failed", copy="ok")], compiled)
+    assert process.asked[0]["skip"] == {"tilehal": "ptxas gave up", "tilelang": "no time left to compile it"}
+    assert row["contenders"]["tilehal"] == {"status": "failed", "reason": "", "compile_s": 3.0}
+    assert row["contenders"]["tilelang"]["status"] == "not measured"
+
+
+def test_time_is_shared_among_the_rows_that_are_left():
+    one = running._Run(Options("cuda:h200", budget_s=100.0), [CASE], lambda text: None)
+    assert one._repeat_ms(1) == 60.0
+    assert 10.0 <= one._repeat_ms(60) < 60.0
+    one.started = time.monotonic() - 99.0
+    assert one._repeat_ms(1) is None
+    assert running._Run(Options("cuda:h200"), [CASE], lambda text: None)._repeat_ms(1000) == 60.0
+
+
+def test_the_command_measures_shows_draws_and_writes(tmp_path, capsys):
+    files = {name: tmp_path / name for name in ("run.json", "run.svg", "page.md")}
+    arguments = ["bench", "softmax", "--target", "cpu", "--repeat-ms", "2", "--no-raw", "--seed", "5"]
+    written = [
+        "--json",
+        str(files["run.json"]),
+        "--picture",
+        str(files["run.svg"]),
+        "--markdown",
+        str(files["page.md"]),
+    ]
+    assert command([*arguments, *written]) == 0
+    shown = capsys.readouterr().out
+    assert "64x256" in shown
+    assert "Triton: Triton has no CPU backend" in shown
+    found = json.loads(files["run.json"].read_text())
+    assert [row["status"] for row in found["rows"]] == ["ok", "ok"]
+    assert found["settings"]["seed"] == 5
+    assert found["rows"][0]["contenders"]["tilehal"]["cold"]["median_s"] > 0
+    assert "softmax, ours" in files["run.svg"].read_text()
+    assert "### softmax" in files["page.md"].read_text()
+
+    assert command(["bench", "--from", str(files["run.json"])]) == 0
+    assert "100x130" in capsys.readouterr().out
+
+
+def test_mistakes_are_said_before_anything_is_measured(tmp_path, capsys):
+    assert command(["bench", "conv", "--target", "cpu"]) == 2
+    assert "no operator 'conv'" in capsys.readouterr().err
+    assert command(["bench", "--json", str(tmp_path / "none" / "x.json")]) == 2
+    assert "there is no folder" in capsys.readouterr().err
+    (tmp_path / "x.json").write_text("[]")
+    assert command(["bench", "--from", str(tmp_path / "x.json")]) == 2
+    assert "no benchmark's JSON" in capsys.readouterr().err
+    (tmp_path / "x.json").write_text('{"format": 99}')
+    assert command(["bench", "--from", str(tmp_path / "x.json")]) == 2
+    assert "format 99" in capsys.readouterr().err

@@ -393,18 +393,22 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=540, help="seconds")
     parser.add_argument("--refused", type=float, default=0.0, help="share of the refused candidates that are tried too")
     parser.add_argument("--limit", type=int, default=0, help="candidates per case, evenly spread (0: all)")
+    parser.add_argument("--plan", type=Path, help="the candidates: read where the file exists, else written to it")
     parser.add_argument("--dry", action="store_true", help="count candidates and stop")
     arguments = parser.parse_args()
     started = time.monotonic()
     chosen = [c for c in cases() if not arguments.cases or any(word in c.label for word in arguments.cases)]
     plan: list[tuple[Case, dict[str, Any]]] = []
+    listed = json.loads(arguments.plan.read_text()) if arguments.plan and arguments.plan.exists() else {}
     for case in chosen:
-        rows = enumerate_case(case, arguments.refused)
+        rows = listed[case.label] = listed.get(case.label) or enumerate_case(case, arguments.refused)
         if arguments.limit and len(rows) > arguments.limit:
             rows = random.Random(1).sample(rows, arguments.limit)
         print(f"{len(rows):5d} {case.label}", flush=True)
         plan += [(case, row) for row in rows]
     print(f"{len(plan)} candidates, listed in {time.monotonic() - started:.0f} s", flush=True)
+    if arguments.plan:
+        arguments.plan.write_text(json.dumps(listed))
     if arguments.dry:
         return
     import torch

@@ -107,10 +107,10 @@ class Process:
             return
         try:
             message = self._messages.get(timeout=START_TIMEOUT_S)
+            why = self._why() if message is None else ""
         except queue.Empty:
-            message = None
+            message, why = None, "it takes too long"
         if message is None:
-            why = self._why() if self._process.poll() is not None else "it takes too long"
             self.close()
             raise TuningError(
                 f"the process that measures does not start: {why}", hint="`tilehal doctor` looks at the installation"

@@ -93,7 +93,7 @@ def test_what_does_not_compile_is_not_run(measured):
 def test_time_is_shared_among_the_rows_that_are_left():
     one = running._Run(Options("cuda:h200", budget_s=100.0), [CASE], lambda text: None)
     assert one._repeat_ms(1) == 60.0
-    assert 10.0 <= one._repeat_ms(60) < 60.0
+    assert 10.0 <= one._repeat_ms(80) < 60.0
     one.started = time.monotonic() - 99.0
     assert one._repeat_ms(1) is None
     assert running._Run(Options("cuda:h200"), [CASE], lambda text: None)._repeat_ms(1000) == 60.0
@@ -129,7 +129,7 @@ def test_mistakes_are_said_before_anything_is_measured(tmp_path, capsys):
     assert command(["bench", "conv", "--target", "cpu"]) == 2
     assert "no operator 'conv'" in capsys.readouterr().err
     assert command(["bench", "--json", str(tmp_path / "none" / "x.json")]) == 2
-    assert "there is no folder" in capsys.readouterr().err
+    assert "there is no folder" in capsys.readouterr().out  # whoever writes --json reads JSON
     (tmp_path / "x.json").write_text("[]")
     assert command(["bench", "--from", str(tmp_path / "x.json")]) == 2
     assert "no benchmark's JSON" in capsys.readouterr().err

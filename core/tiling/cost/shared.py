@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 #: Threads that pass partial results by shuffles alone: TileLang counts on no wider waves.
 _SHUFFLED = 32
-#: Rows of an accumulator that one wave holds, and the fewest bits of a row a thread loads at a time.
+#: Rows of an accumulator that one wave holds, and neighbours in a row that a thread holds where it has as many.
 _WAVE_ROWS = 16
-_VECTOR_BITS = 128
+_NEIGHBOURS = 4
 
 
 def added_bytes(launch: LaunchProfile, chip: Chip) -> int:
@@ -65,8 +65,8 @@ def _partials(reduction: Reduction, launch: LaunchProfile, lanes: int) -> int:
         # A row lies in a few neighbouring lanes of a wave of 32, and all over a wave of 64.
         across = lanes > _SHUFFLED or threads // lanes > -(-reduction.rows // _WAVE_ROWS)
     else:
-        narrowest = min((access.bits for access in launch.accesses), default=32)
-        across = min(threads, reduction.length * narrowest // _VECTOR_BITS) > _SHUFFLED
+        held = max(1, min(_NEIGHBOURS, reduction.rows * reduction.length // threads))
+        across = min(threads, reduction.length // held) > _SHUFFLED
     return threads * dtype_bits(reduction.dtype) // 8 if across else 0
 
 

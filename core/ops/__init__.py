@@ -12,6 +12,7 @@ from typing import Any
 _MODULES = (
     "activations",
     "attention",
+    "attention_varlen",
     "conv2d",
     "functional",
     "gemm",

@@ -3,6 +3,7 @@
 from typing import Any
 
 from core._tilelang import import_tilelang
+from core.errors import KernelError
 from core.tiling import kernel, stages, threads, tile
 
 import_tilelang()
@@ -34,10 +35,28 @@ def conv2d(
     num_stages: int = stages(),
     threads: int = threads(),
 ) -> Any:
-    """`Y[n, y, x, f] = Σ X[n, y·stride + i·dilation - padding, x·stride + j·dilation - padding, c] · W[i, j, c, f]`."""
+    """`Y[n, y, x, f] = Σ X[n, y·stride + i·dilation - padding, x·stride + j·dilation - padding, c] · W[i, j, c, f]`.
+
+    X is (batch, height, width, channels), W (size, size, channels, filters), Y (batch, height', width', filters) with
+    `height' = (height + 2·padding - dilation·(size - 1) - 1) // stride + 1`. Beyond the borders X is zero.
+
+    A product of pixels by filters over size·size·channels terms. Where tiles of the terms divide the channels, rows of
+    pixels are copied whole (on Hopper by the copy engine's im2col mode); elsewhere element by element.
+
+    Args:
+        stride, padding, dilation: elements, the same in both directions.
+        M, N, K: what is tiled: pixels of Y, filters and terms. Leave them out, or say them to have tiles chosen for them.
+        dtype, out_dtype, accum_dtype: of X and W, of Y (None is `dtype`), and of the sums.
+
+    Raises:
+        KernelError: M, N or K is not what it is.
+    """
     out_height = (height + 2 * padding - dilation * (size - 1) - 1) // stride + 1
     out_width = (width + 2 * padding - dilation * (size - 1) - 1) // stride + 1
     pixels, depth = batch * out_height * out_width, size * size * channels
+    for name, given, actual in (("M", M, pixels), ("N", N, filters), ("K", K, depth)):
+        if given not in (None, actual):
+            raise KernelError(f"conv2d: {name}={given}, but there are {actual}", hint=f"leave {name} out")
     out_dtype = out_dtype or dtype
 
     @T.prim_func

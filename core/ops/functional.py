@@ -24,6 +24,7 @@ __all__ = [
     "activation",
     "add_rmsnorm",
     "attention",
+    "attention_varlen",
     "conv2d",
     "forget",
     "gated_activation",
@@ -254,6 +255,45 @@ def attention(
     }
     arguments |= {"causal": causal, "scale": scale, "dtype": dtype_name(q)}
     return run("attention.attention", arguments, [q, k, v], out, options)[0]
+
+
+def attention_varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    q_offsets: Tensor,
+    k_offsets: Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    out: Tensor | None = None,
+    **options: Any,
+) -> Tensor:
+    """:func:`attention` for each of several sequences, which lie one behind the other.
+
+    Args:
+        q: (queries, heads, dim) of all sequences, float16 or bfloat16; `dim` is a multiple of 16.
+        k, v: (keys, key heads, dim).
+        q_offsets, k_offsets: (sequences + 1), int32: where each begins, ascending from 0 to the number of all.
+        causal: query i of a sequence sees the keys up to i + keys - queries of its own; those that see none give 0.
+        scale: of the scores; None is 1 / sqrt(dim).
+        out: the result's memory, as q.
+        options: `target`, `simulate`, tile parameters.
+
+    Raises:
+        ShapeMismatch: shapes, dtypes, strides or devices do not go together.
+        KernelError: the heads cannot be shared.
+    """
+    if q.dim() != 3 or k.dim() != 3 or k.shape != v.shape or q.shape[2] != k.shape[2] or q_offsets.dim() != 1:
+        raise ShapeMismatch(
+            f"attention_varlen: q is {described(q)}, k {described(k)}, v {described(v)}, "
+            f"q_offsets {described(q_offsets)}",
+            hint="they are (queries, heads, dim), twice (keys, key heads, dim), and (sequences + 1)",
+        )
+    M, heads, dim = q.shape
+    arguments: dict[str, Any] = {"batch": q_offsets.shape[0] - 1, "heads": heads, "kv_heads": k.shape[1], "M": M}
+    arguments |= {"N": k.shape[0], "dim": dim, "causal": causal, "scale": scale, "dtype": dtype_name(q)}
+    return run("attention_varlen.attention_varlen", arguments, [q, k, v, q_offsets, k_offsets], out, options)[0]
 
 
 def mla_decode(

@@ -27,7 +27,18 @@ def grouped_gemm(
     num_stages: int = stages(),
     threads: int = threads(),
 ) -> Any:
-    """`C[i] = A[i] @ B[g]` for the rows `offsets[g] <= i < offsets[g + 1]` of each group g."""
+    """`C[i] = A[i] @ B[g]` for the rows `offsets[g] <= i < offsets[g + 1]` of each group g.
+
+    A is (M, K), B (groups, K, N) or (groups, N, K), C (M, N); offsets is (groups + 1), int32, ascending from 0 to M.
+    Groups may be empty and of any size: a tile of rows belongs to one group, which its block looks up, and there are
+    at most `M / block_M + groups` tiles, so that no size has to be known when the kernel is launched.
+
+    Args:
+        groups: matrices in B: the experts.
+        M, N, K: rows of all groups together, columns, and terms.
+        dtype, out_dtype, accum_dtype: of A and B, of C (None is `dtype`), and of the sums.
+        trans_b: B's matrices are stored as (N, K), the order of a weight of `torch.nn.Linear`.
+    """
     out_dtype = out_dtype or dtype
 
     @T.prim_func

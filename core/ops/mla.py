@@ -28,7 +28,25 @@ def mla_decode(
     threads: int = threads(),
     splits: int = split("N"),
 ) -> Any:
-    """`O[b, h] = softmax((Q[b, h] · KV[b] + Q_rope[b, h] · K_rope[b]) · scale) KV[b]`, keys up to lengths[b]."""
+    """`O[b, h] = softmax((Q[b, h] · KV[b] + Q_rope[b, h] · K_rope[b]) · scale) KV[b]`, keys up to lengths[b].
+
+    Q and O are (batch, M, dim) and Q_rope (batch, M, rope), where M is the heads; KV is (batch, N, dim) and K_rope
+    (batch, N, rope): the compressed cache and its rotated part, one for all heads; lengths is (batch), int32, from 1 to
+    N. Sums are in float32. What lies behind a sequence's length counts for nothing but must be numbers, because 0 times
+    NaN is NaN.
+
+    A block keeps `block_M` heads and walks over the keys, each tile read once for both products. With `splits > 1`
+    several blocks share the keys of a sequence, and a second launch combines what they found; `partial`
+    (splits, batch, M, dim) and `lse` (splits, batch, M), both float32, hold it in between. With one they are not
+    touched and have one element a row.
+
+    Args:
+        batch: sequences, with one query each.
+        M, N: heads, and rows of the cache of a sequence.
+        dim, rope: elements of the compressed part (512 in DeepSeek-V2 and V3) and of the rotated one (64).
+        scale: of the scores; None is 1 / sqrt(dim + rope). Models that fold a projection into Q give their own.
+        dtype: of Q, KV and O, float16 or bfloat16.
+    """
     base2 = ((dim + rope) ** -0.5 if scale is None else scale) * LOG2_E
     lowest = -T.infinity("float32")
     columns = T.GemmWarpPolicy.FullCol

@@ -9,6 +9,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import core
 from core.ops.conv2d import conv2d
 from tests.kernels.case import summed
 from tests.ops import references
@@ -60,3 +61,10 @@ def test_in_the_simulators(target, shape, geometry):
 def test_any_geometry(height, width, channels, size, stride, padding, dilation):
     assume(min(height, width) + 2 * padding > dilation * (size - 1))
     run("cpu", (1, height, width, channels, 24, size), {"stride": stride, "padding": padding, "dilation": dilation})
+
+
+def test_what_is_tiled_may_be_said_and_must_be_right():
+    said = conv2d.rank(16, 56, 56, 64, 128, 3, padding=1, M=16 * 56 * 56, N=128, K=9 * 64, target="cuda:h200")
+    assert all(c.tiles["block_N"] <= 128 for c in said.candidates)
+    with pytest.raises(core.KernelError, match="there are 50176"):
+        conv2d.compile(16, 56, 56, 64, 128, 3, padding=1, M=5, target="cpu", **TILES)

@@ -1,0 +1,146 @@
+"""Attention forward over sequences of different lengths that lie one behind the other in memory: nothing is padded."""
+
+from typing import Any
+
+from core._tilelang import import_tilelang
+from core.errors import KernelError
+from core.tiling import kernel, stages, threads, tile
+
+import_tilelang()
+
+import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
+
+from core.ops.attention import LOG2_E, PASS_CONFIGS  # noqa: E402
+
+
+@kernel(out=["O"], pass_configs=PASS_CONFIGS)
+def attention_varlen(
+    batch: int,
+    heads: int,
+    kv_heads: int,
+    M: int,
+    N: int,
+    dim: int,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    dtype: str = "float16",
+    block_M: int = tile("M", multiple=16),
+    block_N: int = tile("N", multiple=16),
+    num_stages: int = stages(),
+    threads: int = threads(),
+) -> Any:
+    """`core.ops.attention.attention` for each sequence by itself.
+
+    Q and O are (M, heads, dim), K and V (N, kv_heads, dim): the tokens of all sequences, in order. Sequence s has the
+    queries `q_offsets[s] <= i < q_offsets[s + 1]` and the keys `k_offsets[s] <= j < k_offsets[s + 1]`; both are
+    (batch + 1), int32, ascend from 0 and end with M and N.
+
+    A tile of queries belongs to one sequence, which the block looks up: there are at most `M / block_M + batch` tiles
+    whatever the lengths, so no length has to be known when the kernel is launched. The last tile of keys reaches into
+    the next sequence, whose keys count for nothing; they must be numbers all the same, because 0 times NaN is NaN.
+
+    Args:
+        batch: sequences; any may be empty.
+        heads, kv_heads: `heads // kv_heads` query heads share a key head.
+        M, N: queries and keys of all sequences together.
+        dim: elements of a head, a multiple of 16.
+        causal: query i of a sequence sees the keys up to i + keys - queries of its own; those that see none give 0.
+        scale: of the scores; None is 1 / sqrt(dim).
+        dtype: of the tensors, float16 or bfloat16; sums are in float32.
+
+    Raises:
+        KernelError: heads cannot be shared evenly, or `dim` is no multiple of 16.
+    """
+    if heads % kv_heads or dim % 16:
+        raise KernelError(
+            f"attention_varlen: {heads} heads of {dim} elements over {kv_heads} key heads",
+            hint="kv_heads divides heads, and a head has a multiple of 16 elements",
+        )
+    base2 = (dim**-0.5 if scale is None else scale) * LOG2_E
+    group = heads // kv_heads
+    rows = T.GemmWarpPolicy.FullRow
+    lowest = -T.infinity("float32")
+
+    @T.prim_func
+    def main(
+        Q: T.Tensor((M, heads, dim), dtype),
+        K: T.Tensor((N, kv_heads, dim), dtype),
+        V: T.Tensor((N, kv_heads, dim), dtype),
+        q_offsets: T.Tensor((batch + 1,), "int32"),
+        k_offsets: T.Tensor((batch + 1,), "int32"),
+        O: T.Tensor((M, heads, dim), dtype),  # noqa: E741  (the papers' letter)
+    ):
+        with T.Kernel(T.ceildiv(M, block_M) + batch, heads, threads=threads) as (x, h):
+            q = T.alloc_shared((block_M, dim), dtype)
+            k = T.alloc_shared((block_N, dim), dtype)
+            v = T.alloc_shared((block_N, dim), dtype)
+            o = T.alloc_shared((block_M, dim), dtype)
+            scores = T.alloc_fragment((block_M, block_N), "float32")
+            weights = T.alloc_fragment((block_M, block_N), dtype)
+            output = T.alloc_fragment((block_M, dim), "float32")
+            row_max = T.alloc_fragment((block_M,), "float32")
+            old_max = T.alloc_fragment((block_M,), "float32")
+            rescale = T.alloc_fragment((block_M,), "float32")
+            tile_sum = T.alloc_fragment((block_M,), "float32")
+            row_sum = T.alloc_fragment((block_M,), "float32")
+            before = T.alloc_var("int32", init=0)
+            first = T.alloc_var("int32", init=0)
+            end = T.alloc_var("int32", init=0)
+            first_key = T.alloc_var("int32", init=0)
+            keys = T.alloc_var("int32", init=0)
+            past = T.alloc_var("int32", init=0)
+            for s in T.serial(batch):
+                own = T.ceildiv(q_offsets[s + 1] - q_offsets[s], block_M)
+                if x >= before and x < before + own:
+                    first = q_offsets[s] + (x - before) * block_M
+                    end = q_offsets[s + 1]
+                    first_key = k_offsets[s]
+                    keys = k_offsets[s + 1] - k_offsets[s]
+                    # A query's place in the tile plus this is the last key it sees.
+                    past = keys - (q_offsets[s + 1] - first) if causal else keys
+                before = before + own
+            seen = T.max(0, T.min(keys, past + block_M)) if causal else keys
+
+            T.copy(Q[first : first + block_M, h, :], q)
+            T.fill(output, 0)
+            T.fill(row_sum, 0)
+            T.fill(row_max, lowest)
+            # No condition around the loop: TileLang's warp specialisation would test it before the search.
+            for t in T.Pipelined(T.ceildiv(seen, block_N), num_stages=num_stages):
+                start = first_key + t * block_N
+                T.copy(K[start : start + block_N, h // group, :], k)
+                T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=rows)
+                if causal:
+                    for i, j in T.Parallel(block_M, block_N):
+                        visible = (t * block_N + j <= i + past) & (t * block_N + j < keys)
+                        scores[i, j] = T.if_then_else(visible, scores[i, j], lowest)
+                else:
+                    if (t + 1) * block_N > keys:
+                        for i, j in T.Parallel(block_M, block_N):
+                            scores[i, j] = T.if_then_else(t * block_N + j < keys, scores[i, j], lowest)
+                T.copy(row_max, old_max)
+                T.reduce_max(scores, row_max, dim=1, clear=False)
+                # A query that has seen nothing yet has no maximum to subtract.
+                for i in T.Parallel(block_M):
+                    row_max[i] = T.max(row_max[i], -1e30)
+                for i in T.Parallel(block_M):
+                    rescale[i] = T.exp2(old_max[i] * base2 - row_max[i] * base2)
+                for i, j in T.Parallel(block_M, block_N):
+                    scores[i, j] = T.exp2(scores[i, j] * base2 - row_max[i] * base2)
+                T.reduce_sum(scores, tile_sum, dim=1)
+                for i in T.Parallel(block_M):
+                    row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+                for i, j in T.Parallel(block_M, dim):
+                    output[i, j] *= rescale[i]
+                T.copy(scores, weights)
+                T.copy(V[start : start + block_N, h // group, :], v)
+                T.gemm(weights, v, output, policy=rows)
+            for i, j in T.Parallel(block_M, dim):
+                output[i, j] = T.if_then_else(row_sum[i] > 0, output[i, j] / row_sum[i], 0)
+            T.copy(output, o)
+            for i, j in T.Parallel(block_M, dim):
+                if first + i < end:
+                    O[first + i, h, j] = o[i, j]
+
+    return main

@@ -45,7 +45,7 @@ def conv2d(
 
     Args:
         stride, padding, dilation: elements, the same in both directions.
-        M, N, K: what is tiled: pixels of Y, filters and terms. Leave them out, or say them to have tiles chosen for them.
+        M, N, K: what is tiled: pixels of Y, filters, terms. Leave them out, or say them to have tiles chosen for them.
         dtype, out_dtype, accum_dtype: of X and W, of Y (None is `dtype`), and of the sums.
 
     Raises:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from core.bench.case import Case
+from core.bench.launch import PARTS
 from core.bench.measuring import RAW
 from core.bench.process import Lost, Process
 from core.errors import TileHALError
@@ -24,8 +25,14 @@ _TRITON = ("softmax", "layernorm", "rmsnorm")
 Compiled = dict[tuple[str, str], dict[str, Any]]
 
 
-def contenders_to_compile(cases: Sequence[Case], ours: Sequence[str]) -> list[tuple[Case, str]]:
-    """What there is to compile, in the order it is begun: raw tilelang last, whose tiles are known by then."""
+def contenders_to_compile(
+    cases: Sequence[Case], ours: Sequence[str], *, launch: bool = False
+) -> list[tuple[Case, str]]:
+    """What there is to compile, in the order it is begun: raw tilelang last, whose tiles are known by then.
+
+    Args:
+        launch: with the kernels whose launches are timed; their case has the operator `launch`.
+    """
 
     def rank(case: Case) -> int:
         return _SLOWEST.index(case.operator) if case.operator in _SLOWEST else len(_SLOWEST)
@@ -33,6 +40,7 @@ def contenders_to_compile(cases: Sequence[Case], ours: Sequence[str]) -> list[tu
     ordered = sorted(cases, key=rank)
     found = [(case, name) for case in ordered for name in ours if name != RAW]
     found += [(case, "triton") for case in ordered if case.operator in _TRITON]
+    found += [(Case("launch", {}), part) for part in PARTS] if launch else []
     return found + [(case, RAW) for case in ordered if RAW in ours]
 
 

@@ -11,6 +11,7 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from core.errors import KernelError
 
 #: Names of the two ways that the goals are about.
 PASSED, ALLOCATED = "tilehal, output passed", "tilehal, output allocated"
+
+#: What :func:`compile_part` compiles, each by itself.
+PARTS = ("scale", "symbolic", "matmul", "tilelang", "tilelang, allocating")
 
 Calls = dict[str, Callable[[], Any]]
 
@@ -52,6 +56,20 @@ def launch_overhead(target: str, rounds: int = 300, calls: int = 50, most_s: flo
         "host_time_per_call": results,
         "not_measured": missing,
     }
+
+
+def compile_part(part: str, target: str) -> None:
+    """Compiles one of the kernels whose launches are timed into the caches; a key of `PARTS`."""
+    import core
+    from core._tilelang import import_tilelang
+    from core.bench.kernels import matmul, scale
+
+    if part.startswith("tilelang"):
+        if core.chip(target).vendor == "cuda":
+            import_tilelang().compile(scale(), target="cuda", out_idx=[1] if "allocating" in part else None)
+        return
+    sources: dict[str, Callable[[], Any]] = {"scale": scale, "symbolic": partial(scale, None), "matmul": matmul}
+    core.compile(sources[part](), target=target, out_idx=[-1]).build()
 
 
 def tilehal_calls(target: str, device: Any, folder: Path) -> tuple[Calls, str | None]:

@@ -216,6 +216,7 @@ def _contenders(
     work: Workload, inputs: Inputs, settings: Settings
 ) -> dict[str, Callable[[], tuple[Other, dict[str, Any]]]]:
     """Everyone who takes part: ours first, then the others."""
+    device = next(iter(inputs.values())).device
 
     def ours(name: str) -> Callable[[], tuple[Other, dict[str, Any]]]:
         def make() -> tuple[Other, dict[str, Any]]:
@@ -223,7 +224,7 @@ def _contenders(
 
             kernel = _kernel(work, TUNED if name == TUNED else RULE, settings.target)
             signature = kernel.program.signature
-            arguments = make_arguments(signature, kernel.device_type, seed=settings.seed, values=inputs)
+            arguments = make_arguments(signature, device, seed=settings.seed, values=inputs)
             position = [argument.name for argument in signature.arguments].index(work.output)
             call = _raw(work, kernel) if name == RAW else kernel
             return Other(arguments, call, output=position), _about(kernel)

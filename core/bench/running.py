@@ -123,7 +123,7 @@ class _Run:
             dtypes = sorted({case.dtype for case in self.cases if case.operator in MATRIX})
             request = {"do": "ceilings", "target": o.target, "dtypes": dtypes or ["float16"], "small": on_cpu}
             ceilings = self._timed("ceilings", lambda: self._ask(process, request, 60.0))
-            launch = self._launch(process, on_cpu) if not o.operators or "launch" in o.operators else None
+            launch = self._launch(process, on_cpu) if self._launches else None
             process.close()  # gives back what it holds of the device
             rows = self._timed("measuring", lambda: self._measure_all(watch))
             overall = watch.summary(self.started)
@@ -148,19 +148,26 @@ class _Run:
             "launch": launch,
         }
 
+    @property
+    def _launches(self) -> bool:
+        return not self.options.operators or "launch" in self.options.operators
+
     def _compile_all(self) -> None:
-        work = contenders_to_compile(self.cases, self.options.ours)
+        work = contenders_to_compile(self.cases, self.options.ours, launch=self._launches)
         self.say(f"compiling {len(work)} kernels, {self.options.jobs} at a time")
         limit = self.options.budget_s
         until = None if limit is None else self.started + limit * _COMPILE_SHARE
         self.compiled, left = compile_all(work, self.options.target, self.options.jobs, until, self._process)
-        for process in left:
+        # Imported already: one for each operator, and one for what comes before them.
+        wanted = 1 + len({case.operator for case in self.cases})
+        for process in left[:wanted]:
             self.processes.put(process)
+        for process in left[wanted:]:
+            process.close()
 
     # ------------------------------------------------------------------------------------------------- measuring
 
     def _measure_all(self, watch: Watch) -> list[dict[str, Any]]:
-        # Imported already, and without a context on the device as yet: one for each operator, the others end.
         rows: list[dict[str, Any]] = []
         operator, process = "", None
         for place, case in enumerate(self.cases):

@@ -54,6 +54,11 @@ def _do(request: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
 
         return launch_overhead(request["target"], request["rounds"], calls=request["calls"], most_s=request["most_s"])
     case = Case.from_json(request["case"])
+    if do == "compile" and case.operator == "launch":
+        from core.bench.launch import compile_part
+
+        compile_part(request["contender"], request["target"])
+        return {}
     if do == "compile":
         return measuring.compile_contender(case, request["contender"], request["target"])
     settings = measuring.Settings(**request["settings"])

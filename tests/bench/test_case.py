@@ -67,6 +67,9 @@ def test_raw_tilelang_is_compiled_when_its_tiles_are_known():
     assert names.index("tilelang") > max(place for place, name in enumerate(names) if name == "tilehal")
     assert names.count("triton") == 6  # row operators only
     assert work[0][0].operator == "attention"
+    assert {case.operator for case, _ in work} == set(WORKLOADS)
+    launches = contenders_to_compile([], ("tilehal",), launch=True)
+    assert [name for _, name in launches] == ["scale", "symbolic", "matmul", "tilelang", "tilelang, allocating"]
 
 
 def test_a_row_is_bounded_by_the_slower_of_memory_and_arithmetic():

@@ -50,7 +50,7 @@ def warpgroup_gemm(product: Product, tile: WarpgroupTile) -> Any:
     """The PrimFunc of a product.
 
     Raises:
-        KernelError: the tile cannot be shared between two warpgroups of 64 rows.
+        KernelError: the tile cannot be shared between two warpgroups of 64 rows, or one of them would have no rows.
     """
     block_M, block_N, block_K, num_stages = tile.block_M, tile.block_N, tile.block_K, tile.num_stages
     part = block_M if tile.alternate else block_M // 2
@@ -58,6 +58,11 @@ def warpgroup_gemm(product: Product, tile: WarpgroupTile) -> Any:
         raise KernelError(
             f"a tile of {block_M} rows does not give each warpgroup whole instructions of 64 rows",
             hint=f"use a multiple of {64 if tile.alternate else 128} rows",
+        )
+    if not tile.alternate and part >= product.M:
+        raise KernelError(
+            f"{product.M} rows leave the second warpgroup of a tile of {block_M} rows without work",
+            hint="use a tile of fewer rows, or alternate=True",
         )
     chunk = min(tile.chunk, block_N)
     chunks = block_N // chunk
@@ -134,7 +139,7 @@ def warpgroup_gemm(product: Product, tile: WarpgroupTile) -> Any:
         """Chunk `c` of the accumulator to C; `C_tile` is free when no more than one store is on its way."""
         T.tma_store_wait(1)
         T.copy(accumulator[:, c * chunk : (c + 1) * chunk], C_tile)
-        T.tma_copy(C_tile, C[(*at, slice(row, row + part), slice(column + c * chunk, column + (c + 1) * chunk))])
+        T.tma_copy(C_tile, C[(*at, row, column + c * chunk)])
 
     @T.macro
     def multiply(

@@ -16,8 +16,8 @@ from tests.kernels.case import torch_dtype
 from tests.ops import references
 
 FACTORIES = {"softmax": softmax, "layernorm": layernorm, "rmsnorm": rmsnorm, "add_rmsnorm": add_rmsnorm}
-#: Rows, columns, and the tile: whole rows (of any width), and tiles of which the last is partial.
-SHAPES = [(8, 128, 4, 128), (7, 100, 4, 128), (6, 200, 2, 64), (5, 256, 1, 64)]
+#: Rows, columns, and the tile: whole rows, and tiles of which the last is partial.
+WHOLE, TILED = (7, 100, 4, 128), (6, 200, 2, 64)
 
 
 def inputs(name: str, M: int, N: int, dtype: str) -> list[torch.Tensor]:
@@ -48,26 +48,27 @@ def run(target: str, name: str, shape: tuple[int, int, int, int], dtype: str = "
 
 
 @pytest.mark.parametrize("name", FACTORIES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_on_the_cpu(name, shape):
-    run("cpu", name, shape)
+@pytest.mark.parametrize(("shape", "dtype"), [(WHOLE, "bfloat16"), (TILED, "float32")])
+def test_on_the_cpu(name, shape, dtype):
+    run("cpu", name, shape, dtype)
 
 
-@pytest.mark.parametrize("name", FACTORIES)
-def test_other_types(name):
-    run("cpu", name, (4, 96, 2, 128), "bfloat16")
-    run("cpu", name, (4, 96, 2, 32), "float32")
-
-
-@pytest.mark.parametrize("target", ["metax:c500", "ascend:910b3"])
-@pytest.mark.parametrize("name", FACTORIES)
-def test_in_the_simulators(target, name):
-    run(target, name, SHAPES[1], simulate=True)
-    run(target, name, SHAPES[2], simulate=True)
+@pytest.mark.parametrize(
+    ("target", "name", "shape"),
+    [
+        ("metax:c500", "softmax", WHOLE),
+        ("ascend:910b3", "softmax", TILED),
+        ("ascend:910b3", "layernorm", WHOLE),
+        ("metax:c500", "add_rmsnorm", TILED),
+        ("ascend:910b3", "rmsnorm", TILED),
+    ],
+)
+def test_in_the_simulators(target, name, shape):
+    run(target, name, shape, simulate=True)
 
 
 @given(name=st.sampled_from(sorted(FACTORIES)), M=st.integers(1, 9), N=st.integers(1, 300), tiled=st.booleans())
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_any_shape(name, M, N, tiled):
     run("cpu", name, (M, N, 2, 32 if tiled else 512))
 
@@ -92,7 +93,7 @@ def test_layernorm_of_rows_far_from_zero_keeps_its_variance():
         )
 
 
-@pytest.mark.parametrize("name", FACTORIES)
+@pytest.mark.parametrize("name", ["softmax", "add_rmsnorm"])
 def test_rows_leave_an_h200_in_whole_vectors(name):
     kernel = FACTORIES[name].compile(4096, 4096, target="cuda:h200", block_M=1, block_N=4096, threads=256, build=False)
     source = kernel.get_kernel_source()

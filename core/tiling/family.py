@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from core.program.program import Program
 
 #: Candidates traced to check a family, beside those it is made from.
-_CHECKS = 4
+_CHECKS = 8
+#: Candidates that those are chosen from.
+_LOOKED_AT = 300
 
 Number = int | float
 
@@ -150,9 +152,7 @@ class ProfileFamily:
                 found = self._at(_with(base, position, value))
                 assert not isinstance(found, TileHALError)
                 member.learn(position, value, found.numbers)
-        others = [key for key in keys if sum(a != b for a, b in zip(key, base, strict=True)) > 1]
-        checked = random.Random(0).sample(others, min(_CHECKS, len(others)))
-        samples = [(key, self._at(key)) for key in checked]
+        samples = [(key, self._at(key)) for key in _far_from(base, keys)]
         wrong = [(key, found) for key, found in samples if not _agrees(member, key, found)]
         if not wrong:
             self._members.append(member)
@@ -196,10 +196,36 @@ class _Member:
                 return None
             for index, change, is_factor in effect:
                 found[index] = found[index] * change if is_factor else found[index] + change
-        return tuple(
-            round(number) if isinstance(before, int) else number
-            for number, before in zip(found, self.center.numbers, strict=True)
-        )
+        for index, before in enumerate(self.center.numbers):
+            if isinstance(before, int):
+                whole = round(found[index])
+                if abs(found[index] - whole) > 1e-6 * max(1, whole):
+                    return None  # a count that comes out broken is no product of what was seen
+                found[index] = whole
+        return tuple(found)
+
+
+def _far_from(base: tuple[Value, ...], keys: Sequence[tuple[Value, ...]]) -> list[tuple[Value, ...]]:
+    """A few candidates that between them change as many pairs of parameters as can be, to as many values.
+
+    Two parameters that act together show when both are changed: a ceil-division that one of them has already brought
+    down to 1, a minimum of what two of them give.
+    """
+    others = [key for key in keys if sum(a != b for a, b in zip(key, base, strict=True)) > 1]
+    others = random.Random(0).sample(others, min(_LOOKED_AT, len(others)))
+    pairs = {}
+    for key in others:
+        changed = [(i, value) for i, (value, own) in enumerate(zip(key, base, strict=True)) if value != own]
+        pairs[key] = {(a, b) for n, a in enumerate(changed) for b in changed[n + 1 :]}
+    found: list[tuple[Value, ...]] = []
+    while pairs and len(found) < _CHECKS:
+        best = max(pairs, key=lambda key: len(pairs[key]))
+        covered = pairs.pop(best)
+        if not covered:
+            break
+        found.append(best)
+        pairs = {key: rest - covered for key, rest in pairs.items()}
+    return found
 
 
 def _connected(keys: Sequence[tuple[Value, ...]]) -> list[list[tuple[Value, ...]]]:

@@ -18,7 +18,8 @@ class ConfigEntry:
         requested: the value asked for, by the user, a rule or the kernel's own text.
         effective: what the chip's compiler made of it (warp specialisation launches more threads than asked); None when
             the parameter does not apply on this chip.
-        chosen_by: `user`, `rule:<name>`, `default`, or `kernel` for a number written in the kernel.
+        chosen_by: `user`, `rule:<name>`, `tuned:<where>`, `shrunk` (smaller than anything that was proposed, because
+            nothing of that fits), `default`, or `kernel` for a number written in the kernel.
         note: why effective differs, or why it does not apply.
         reason: why whoever chose it did: the rule's own sentence.
     """

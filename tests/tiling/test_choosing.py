@@ -171,6 +171,44 @@ def test_a_preferred_configuration_that_cannot_be_had_is_told(acme: Acme) -> Non
     assert rejected.reason == "4096 threads, a block may have 1024"
 
 
+# -- Tiles that were measured --
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, int]:
+    """What a look-up says was measured: the slowest of the candidates, so that the ranking would never take it."""
+    from core.tuning import lookup
+    from core.tuning.records import Outcome
+
+    tiles = product.rank(*SHAPE, target="cuda:h200").candidates[-1].tiles
+    found = lookup.Tuned(tiles, "store", Outcome(tiles, "ok", median_s=25e-6, predicted_s=30e-6))
+
+    def tuned_tiles(factory, arguments, shape, chip, backend, *, overrides, options, refuse):
+        assert (factory, chip.target, shape) == (product, "acme:one", None)
+        assert refuse(tiles) is None
+        return None if overrides else found
+
+    monkeypatch.setattr(lookup, "tuned_tiles", tuned_tiles)
+    return tiles
+
+
+def test_what_was_measured_goes_before_what_is_predicted(measured: Mapping[str, int], acme: Acme) -> None:
+    config = product.compile(*SHAPE, target="acme").config
+    assert config.tiles == measured
+    assert {entry.chosen_by for entry in config.values()} == {"tuned:store"}
+    assert (config.choice.source, config.choice.predicted_s) == ("tuned:store", 30e-6)
+    assert config.choice.reason == "the fastest that was measured: 25 us"
+    # Given a number that nobody measured with, the ranking decides.
+    assert product.compile(*SHAPE, target="acme", block_M=64).config.choice.source == "ranking"
+
+
+def test_what_was_measured_and_does_not_compile_any_more_is_told(measured: Mapping[str, int], acme: Acme) -> None:
+    acme.refuse = lambda tiles: core.UnsupportedOp("gone") if len(acme.lowered) == 1 else None
+    config = product.compile(*SHAPE, target="acme").config
+    assert config.choice.source == "ranking"
+    assert [(dict(r.tiles), r.reason) for r in config.rejected] == [(measured, "tuned:store: gone")]
+
+
 # -- Extensions --
 
 

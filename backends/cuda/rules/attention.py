@@ -42,7 +42,8 @@ def _tiles(chip: Chip, kernel: KernelShape) -> dict[str, Sequence[Value]]:
     dim = kernel.dimensions.get("dim", _HEAD)
     narrow = dim <= _HEAD // 2
     if queries is not None and queries <= _FEW_QUERIES:
-        return {"M": (16, 32), "N": (64, 128, 32, 256), "threads": (128, 64), "stages": (2, 3, 4)}
+        # A warp for every 16 queries: the weights stay in the registers of the warp that has their rows.
+        return {"M": (16, 32), "N": (64, 128, 32, 256), "threads": (32, 64, 128), "stages": (2, 3, 4)}
     if matrix.has_warpgroups(chip) and dim >= _WIDE:
         return {"M": (64,), "N": (64, 32, 48), "threads": (256,), "stages": (2, 3, 4)}
     if matrix.has_warpgroups(chip):

@@ -62,14 +62,19 @@ def _tiles(chip: Chip, kernel: KernelShape) -> dict[str, Sequence[Value]]:
 
 
 def _shares(chip: Chip, kernel: KernelShape) -> Mapping[str, Sequence[Value]]:
-    """Blocks that share the keys of a query, where the kernel can: enough for one, two and four on each unit."""
+    """Blocks that share the keys of a query, where the kernel can: enough for one, two and four on each unit.
+
+    How many keys count may be known only when the kernel runs, and the cost model then sees no use in sharing them: with
+    half the units idle, nothing else is offered.
+    """
     queries, keys = kernel.dimensions.get("M"), kernel.dimensions.get("N")
     units = chip.main_unit.count
     if queries is None or keys is None or units is None:
         return {}
     blocks = kernel.dimensions.get("batch", 1) * kernel.dimensions.get("heads", 1) * -(-queries // 64)
-    wanted = (max(1, round(units * waves / blocks)) for waves in (1, 2, 4))
-    return {"split_N": tuple(dict.fromkeys((1, *(parts for parts in wanted if keys >= _SHARE * parts))))}
+    most = max(1, keys // _SHARE)
+    wanted = [min(most, max(1, round(units * waves / blocks))) for waves in (1, 2, 4)]
+    return {"split_N": tuple(dict.fromkeys(wanted if 2 * blocks <= units else (1, *wanted)))}
 
 
 def _leave_out(

@@ -64,8 +64,8 @@ def _tiles(chip: Chip, kernel: KernelShape) -> dict[str, Sequence[Value]]:
 def _shares(chip: Chip, kernel: KernelShape) -> Mapping[str, Sequence[Value]]:
     """Blocks that share the keys of a query, where the kernel can: enough for one, two and four on each unit.
 
-    How many keys count may be known only when the kernel runs, and the cost model then sees no use in sharing them: with
-    half the units idle, nothing else is offered.
+    How many keys count may be known only when the kernel runs, and the cost model then sees no use in sharing them:
+    with half the units idle, nothing else is offered.
     """
     queries, keys = kernel.dimensions.get("M"), kernel.dimensions.get("N")
     units = chip.main_unit.count

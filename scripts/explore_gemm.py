@@ -39,6 +39,7 @@ SHAPES = (
     (16, 4096, 4096),
     (64, 8192, 8192),
     (128, 4096, 4096),
+    (512, 512, 16384),
 )
 KINDS = ("tiles", "specialized", "warpgroups", "split")
 #: Bytes of inputs and outputs that a cold timing walks through.
@@ -98,6 +99,15 @@ def configs(M: int, N: int, K: int, units: int) -> list[Config]:
             *(_specialized("64x64x128", 6, 128, 2, 0),),
             *(_split(f"128x64x{k}", s, p) for k, s in ((64, 7), (128, 3)) for p in (1, 2)),
             *(_split("128x128x64", 5, p) for p in (2, 4)),
+        ]
+    if M <= 512 and K >= 16 * M:
+        return [
+            *(_tiles(b, s, 128) for b, s in (("64x32x128", 6), ("64x64x128", 4))),
+            *(_specialized("64x32x128", 6, 128, 1, 0), _specialized("64x64x128", 6, 128, 1, 0)),
+            *(_split("64x64x128", 5, p) for p in (1, 2)),
+            *(_split("64x64x64", 10, p) for p in (2, 4)),
+            *(_split(f"128x64x{k}", s, p) for k, s in ((64, 7), (128, 3)) for p in (2, 4)),
+            *(_split(f"{b}x64", s, p) for b, s in (("128x128", 5), ("64x128", 6)) for p in (2, 4, 8)),
         ]
     if M <= 1024:
         return [

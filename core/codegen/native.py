@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core import _tilelang
+from core.codegen.alignment import parameter_names, with_alignments
 from core.codegen.launch import binding_source, capability, launch_source, required_driver, with_headers
 from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Resources
 from core.errors import LaunchError, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
@@ -87,7 +88,7 @@ def lower(
         language=language,
         source=modules.device_source,
         entry_points=tuple(f.name for f in modules.functions),
-        signature=program.signature,
+        signature=_aligned(program.signature, modules, plan),
         grid=tuple(f.grid for f in modules.functions),
         block=tuple(f.threads for f in modules.functions),
         resources=replace(predicted, memory_bytes=memory, dynamic_shared_bytes=dynamic, threads=threads),
@@ -129,6 +130,24 @@ def _driver_plan(modules: _tilelang.NativeModules, signature: Signature) -> tupl
     except UnusablePlan as error:
         return None, str(error)
     return plan, ""
+
+
+def _aligned(signature: Signature, modules: _tilelang.NativeModules, plan: DriverPlan | None) -> Signature:
+    """The signature with what the device code demands of addresses."""
+    if plan is None:
+        # Without a plan only the names say which parameter an argument is; TileLang keeps them.
+        names = {argument.name: index for index, argument in enumerate(signature.arguments)}
+        declared = {f.name: parameter_names(modules.device_source, f.name) for f in modules.functions}
+        named = {entry: [names.get(name) for name in found] for entry, found in declared.items()}
+        maps = {
+            names.get(name.removesuffix("_desc")) for found in declared.values() for name in found if "_desc" in name
+        }
+        return with_alignments(signature, modules.device_source, named, [i for i in maps if i is not None])
+    entries: dict[str, list[int | None]] = {
+        launch.function: [a.index if a.kind == "tensor" else None for a in launch.arguments] for launch in plan.launches
+    }
+    used = {a.index for launch in plan.launches for a in launch.arguments if a.kind == "map"}
+    return with_alignments(signature, modules.device_source, entries, {plan.maps[index].tensor for index in used})
 
 
 def _device_launch(step: _tilelang.LaunchStep, function: _tilelang.DeviceFunction) -> DeviceLaunch:

@@ -202,6 +202,8 @@ class Binder:
             f"s{index} = {name}.shape",
             f"if len(s{index}) != {len(argument.shape)}: return None",
         ]
+        if argument.alignment > 1:
+            lines.append(f"if {name}.data_ptr() & {argument.alignment - 1}: return None")
         if argument.strides is None:
             lines.append(f"if not {name}.is_contiguous(): return None")
         else:
@@ -369,7 +371,22 @@ class Binder:
                 hint="pass .contiguous(), or declare the parameter as T.StridedTensor",
                 location=location,
             )
-        return None
+        return self._explain_alignment(argument, where, value, location)
+
+    @staticmethod
+    def _explain_alignment(
+        argument: TensorArgument, where: str, value: torch.Tensor, location: Location | None
+    ) -> TileHALError | None:
+        address, needed = value.data_ptr(), argument.alignment
+        if needed == 1 or address % needed == 0:
+            return None
+        return LaunchError(
+            f"{where} starts at {address:#x}, which is a multiple of {address & -address} bytes: its data must start"
+            f" at a multiple of {needed} bytes, because the kernel moves that many at once",
+            hint="pass .clone(), which starts where torch allocates, or a slice that starts at such a multiple",
+            location=location,
+            details={"address": address, "alignment": needed, "found": address & -address},
+        )
 
     def _explain_device(self, index: int, value: Any, given: Mapping[int, Any]) -> TileHALError | None:
         anchor = self._anchor()

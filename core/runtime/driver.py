@@ -16,7 +16,7 @@ from typing import Any
 from core.errors import DeviceUnavailable, LaunchError, ResourceExceeded
 from core.runtime.extents import Expression, Extent
 from core.runtime.plan import Argument, DeviceLaunch, DriverPlan, TensorMap
-from core.runtime.signature import ScalarArgument, Signature
+from core.runtime.signature import ScalarArgument, Signature, TensorArgument
 
 _POINTER = ctypes.c_void_p
 _LIBRARIES = ("libcuda.so.1", "libcuda.so")
@@ -200,6 +200,11 @@ class PlannedKernel:
                 f"{self.name} needs a driver for CUDA {need}, this one supports {have}", hint="update the NVIDIA driver"
             )
         self._launches = [_Launch(launch) for launch in plan.launches]
+        self._aligned = [
+            (index, argument.name, argument.alignment)
+            for index, argument in enumerate(signature.arguments)
+            if isinstance(argument, TensorArgument) and argument.alignment > 1
+        ]
         self._maps = [_Map(tensor_map, signature) for tensor_map in plan.maps]
         self._loaded: dict[int, tuple[ctypes.c_void_p, list[ctypes.c_void_p]]] = {}
         self._lock = threading.Lock()
@@ -260,8 +265,15 @@ class PlannedKernel:
 
         Raises:
             ResourceExceeded: more blocks than the chip launches.
-            LaunchError: the driver refused.
+            LaunchError: data starts where the kernel cannot access it, or the driver refused.
         """
+        for position, name, alignment in self._aligned:
+            if values[position] % alignment:
+                raise LaunchError(
+                    f"{self.name}: {name} starts at {values[position]:#x}, its data must start at a multiple of"
+                    f" {alignment} bytes",
+                    hint="copy it to memory that starts there: the kernel moves that many bytes at once",
+                )
         names = self._names(values)
         planned = [(position, launch.evaluate(names, self._limits)) for position, launch in enumerate(self._launches)]
         wanted = [(position, numbers) for position, numbers in planned if numbers is not None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 
@@ -15,6 +15,8 @@ class TensorArgument:
         strides: the same, in elements; None when the tensor must be contiguous (row-major packed).
         is_output: allocated by the call and returned unless the caller passes it.
         reads, writes: what the kernel does with it.
+        alignment: bytes its data must start at a multiple of, where the compiled kernel needs more than its
+            elements do.
     """
 
     name: str
@@ -25,6 +27,7 @@ class TensorArgument:
     reads: bool = True
     writes: bool = False
     kind: str = "tensor"
+    alignment: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +67,8 @@ class Signature:
                 return ScalarArgument(**item)
             item["shape"] = tuple(item["shape"])
             item["strides"] = None if item["strides"] is None else tuple(item["strides"])
-            return TensorArgument(**item)
+            known = {field.name for field in fields(TensorArgument)}
+            return TensorArgument(**{key: value for key, value in item.items() if key in known})
 
         return cls(
             name=data["name"],

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import LaunchError, ShapeMismatch, TileHALError
+from core.errors import LaunchError, Location, ShapeMismatch, TileHALError
 from core.runtime.arguments import Binder
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
 
@@ -119,3 +119,30 @@ def test_fast_path_and_explanation_agree(declared: list[int], actual: list[int])
     else:
         with pytest.raises(TileHALError, match="argument 0"):
             binder((value,), {})
+
+
+ALIGNED = Signature(
+    "aligned",
+    (tensor("A", "float16", "M", alignment=16), tensor("B", "float16", "M", alignment=4, is_output=True)),
+    symbols=("M",),
+    outputs=(1,),
+)
+
+
+@given(offset=st.integers(0, 20), other=st.integers(0, 20), rows=st.integers(0, 4))
+def test_data_must_start_where_the_kernel_can_access_it(offset: int, other: int, rows: int) -> None:
+    a, b = (torch.zeros(64, dtype=torch.float16)[start : start + rows] for start in (offset, other))
+    binder = Binder(ALIGNED, "cpu", [Location("kernel.py", 7), Location("kernel.py", 8)])
+    assert binder((a.clone(),), {})[0][1].data_ptr() % 4 == 0
+    if rows == 0 or (offset % 8 == 0 and other % 2 == 0):
+        assert binder((a, b), {})[2] is b
+        return
+    with pytest.raises(LaunchError) as caught:
+        binder((a, b), {})
+    wrong, name, needed, line = (a, "A", 16, 7) if offset % 8 else (b, "B", 4, 8)
+    found = wrong.data_ptr() & -wrong.data_ptr()
+    assert caught.value.details == {"address": wrong.data_ptr(), "alignment": needed, "found": found}
+    assert f"({name}) starts at {wrong.data_ptr():#x}, which is a multiple of {found} bytes" in caught.value.message
+    assert caught.value.hint is not None
+    assert ".clone()" in caught.value.hint
+    assert caught.value.location == Location("kernel.py", line)

@@ -349,7 +349,8 @@ from core.errors import TileHALError
 from core.runtime import load_exported
 try:
     kernel = load_exported(sys.argv[1], device=1)
-    kernel.launch(0x100000, 0x200000, 0x300000, symbols={"M": 200}, device=1, stream=5)
+    for address in (0x100000, 0x100008):
+        kernel.launch(address, 0x200000, 0x300000, symbols={"M": 200}, device=1, stream=5)
 except TileHALError as error:
     print(f"{type(error).__name__}: {error.message}")
 """
@@ -366,11 +367,16 @@ def test_a_device_kernel_needs_the_driver_only_and_its_own_chip(driver: Driver, 
 
     done = subprocess.run([program, folder], env=driver.environment(entries), capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    assert "describe A at 0x100002; its data must start at a multiple of 16 bytes" in done.stdout
+    assert "A starts at 0x100002, its data must start at a multiple of 16 bytes" in done.stdout
     from_c = driver.calls()
     assert from_c[-1] == "unload"
     done = python(CUDA_PYTHON, folder, env=driver.environment(entries))
-    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    refused = "LaunchError: product: A starts at 0x100008, its data must start at a multiple of 16 bytes\n"
+    assert (done.returncode, done.stdout) == (0, refused), done.stderr
+    assert (
+        "A: float16 (M, 256), packed row by row, from a multiple of 16 bytes, read"
+        in (folder / "product.h").read_text()
+    )
     from_python = driver.calls()
     assert [line for line in from_c if line.startswith("launch")] == [from_python[-1]]
     assert "grid=2,1,1" in from_python[-1]

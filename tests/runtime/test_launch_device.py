@@ -98,6 +98,29 @@ def test_data_that_no_tensor_map_can_describe_is_refused(product: core.Kernel) -
     torch.cuda.synchronize()
 
 
+def test_data_that_vector_code_cannot_address_is_refused_and_the_context_lives(scaled: core.Kernel) -> None:
+    memory = torch.randn(8 * 64 + 4, device="cuda")
+    for start in (1, 2, 3):
+        x = memory[start : start + 8 * 64].view(8, 64)
+        for arguments in ((x, 2.0, 1), (x.clone(), 2.0, 1, x)):
+            with pytest.raises(core.LaunchError, match="must start at a multiple of 16 bytes") as caught:
+                scaled(*arguments)
+            assert caught.value.location is not None
+        torch.testing.assert_close(scaled(x.clone(), 2.0, 1), x * 2)
+    torch.testing.assert_close(scaled(memory[4:].view(8, 64), 2.0, 1), memory[4:].view(8, 64) * 2)
+    torch.cuda.synchronize()
+
+
+def test_scalar_code_takes_any_element() -> None:
+    kernel = core.compile(launch_kernels.several(), target="cuda")
+    for start in range(5):
+        memory = torch.zeros(256, device="cuda")
+        kernel(memory[start : start + 130], 4)
+        want = torch.zeros(256, device="cuda")
+        want[start : start + 130] = 2.0
+        torch.testing.assert_close(memory, want)
+
+
 def test_too_large_a_grid_is_refused_with_its_numbers(scaled: core.Kernel) -> None:
     with pytest.raises(core.ResourceExceeded, match="70000 blocks along grid axis y, the chip launches 65535"):
         scaled(torch.zeros(4, 64, device="cuda"), 1.0, 70000)

@@ -29,6 +29,9 @@ CALLS: dict[str, list[tuple[int, list[Any]]]] = {
         (0, [A, 2.0, 1, C, 0]),
         (0, [A, 2.0, 70000, C, 4]),
         (0, [A, 1.0, 1, C, 2**31]),
+        (0, [A, 1.5, 3, C + 4, 10]),
+        (0, [A + 8, 1.5, 3, C + 16, 10]),
+        (0, [A + 16, 1.5, 3, C + 16, 10]),
     ],
     "product": [
         (0x5, [A, B, C, 200]),
@@ -37,7 +40,7 @@ CALLS: dict[str, list[tuple[int, list[Any]]]] = {
         (0x5, [A + 2, B, C, 200]),
         (0xC0, [A, B, C, 200]),
     ],
-    "several": [(0, [A, 4, 130]), (0, [A, 3, 130]), (0, [A, 4, 0])],
+    "several": [(0, [A, 4, 130]), (0, [A, 3, 130]), (0, [A, 4, 0]), (0, [A + 4, 4, 130])],
     "clustered": [(0, [A])],
     "whole_grid": [(0, [A])],
     "dependent": [(0, [A])],
@@ -176,6 +179,18 @@ def test_what_no_launch_can_use_is_named_before_anything_is_launched(recorded: R
         assert "too large: the kernel counts it in 32 bits" in str(recorded.error("scaled", 3, how))
         assert "its data must start at a multiple of 16 bytes" in str(recorded.error("product", 3, how))
         assert launches(recorded.lines("product", 3, how)) == []
+
+
+def test_data_that_vector_code_cannot_address_is_refused_before_the_launch(recorded: Recorded) -> None:
+    for how in ("compiled", "interpreted"):
+        for call, text in ((4, f"C starts at {C + 4:#x}"), (5, f"A starts at {A + 8:#x}")):
+            assert f"{text}, its data must start at a multiple of 16 bytes" in str(recorded.error("scaled", call, how))
+            assert launches(recorded.lines("scaled", call, how)) == []
+        assert recorded.error("scaled", 6, how) is None
+        assert len(launches(recorded.lines("scaled", 6, how))) == 1
+        # Scalar code takes any element.
+        assert recorded.error("several", 3, how) is None
+        assert len(launches(recorded.lines("several", 3, how))) == 2
 
 
 def test_tensor_maps_describe_the_operands(recorded: Recorded) -> None:

@@ -79,6 +79,8 @@ class _Interface:
             layout = "packed row by row"
             if argument.strides is not None:
                 layout = f"strides in elements ({', '.join(map(str, argument.strides))})"
+            if argument.alignment > 1:
+                layout += f", from a multiple of {argument.alignment} bytes"
             access = "written" if argument.writes and not argument.reads else "read"
             access = "read and written" if argument.writes and argument.reads else access
             lines.append(f"//   {name}: {argument.dtype} ({shape}), {layout}, {access}")

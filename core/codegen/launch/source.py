@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from core.codegen.launch.expressions import to_c
 from core.codegen.launch.values import Values, c_type
 from core.runtime.plan import Argument, DeviceLaunch, DriverPlan, TensorMap, names_of
-from core.runtime.signature import Signature
+from core.runtime.signature import Signature, TensorArgument
 
 #: CUDA 12.0 brought tensor maps and launches with attributes that clusters need; the rest is older.
 _DRIVER_FOR_MAPS = 12000
@@ -115,7 +115,7 @@ def _map_function(index: int, item: TensorMap, signature: Signature, values: Val
 
 
 def _launch_function(signature: Signature, plan: DriverPlan, values: Values, limits: Sequence[int]) -> str:
-    lines = []
+    lines = _alignment(signature)
     for name, field in values.names.items():
         if name in values.symbols and _passed_as_int32(plan, name):
             message = f'"{name} is too large: the kernel counts it in 32 bits"'
@@ -141,6 +141,22 @@ def _launch_function(signature: Signature, plan: DriverPlan, values: Values, lim
         "static int tilehal_launch(tilehal_device *device, void *stream, const tilehal_values *v) {\n"
         f"{unused}{body}}}\n"
     )
+
+
+def _alignment(signature: Signature) -> list[str]:
+    """One test for all addresses of an alignment; which of them it is, is asked only when one is wrong."""
+    wanted: dict[int, list[int]] = {}
+    for index, argument in enumerate(signature.arguments):
+        if isinstance(argument, TensorArgument) and argument.alignment > 1:
+            wanted.setdefault(argument.alignment, []).append(index)
+    lines = []
+    for alignment, indices in sorted(wanted.items()):
+        together = " | ".join(f"(uintptr_t)v->p{index}" for index in indices)
+        each = [f'tilehal_misaligned("{signature.arguments[i].name}", v->p{i}, {alignment})' for i in indices]
+        lines.append(
+            f"if ((({together}) & {alignment - 1}) != 0 && ({' || '.join(each)})) return TILEHAL_WRONG_ARGUMENT;"
+        )
+    return lines
 
 
 def _passed_as_int32(plan: DriverPlan, symbol: str) -> bool:

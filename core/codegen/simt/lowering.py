@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core import _tilelang
+from core.codegen.alignment import with_alignments
 from core.codegen.simt.dialect import Dialect
 from core.codegen.simt.emitter import MatrixEmitter
 from core.codegen.simt.fma import replace_products
@@ -26,6 +27,7 @@ from core.program.walk import statements
 if TYPE_CHECKING:
     from core.hardware import Chip
     from core.program import Program
+    from core.runtime.signature import Signature
 
 #: Threads of a block when the kernel gives none; TileLang's default.
 _DEFAULT_THREADS = 128
@@ -112,7 +114,7 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
         language=dialect.name,
         source=source,
         entry_points=names,
-        signature=program.signature,
+        signature=_aligned(program.signature, modules, source),
         grid=tuple(f.grid for f in modules.functions),
         block=tuple(f.threads for f in modules.functions),
         resources=replace(
@@ -133,6 +135,17 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
             "architecture": _architecture(chip),
         },
     )
+
+
+def _aligned(signature: Signature, modules: _tilelang.SimtModules, source: str) -> Signature:
+    """The signature with what the device code demands of addresses."""
+
+    def position(text: str) -> int | None:
+        kind, _, index = text.partition(":")
+        return int(index) if kind == "tensor" and index else None
+
+    entries = {step.function: [position(text) for text in step.arguments] for step in modules.plan.steps}
+    return with_alignments(signature, source, entries)
 
 
 def _wave_lanes(chip: Chip) -> int:

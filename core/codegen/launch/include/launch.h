@@ -227,6 +227,14 @@ static inline void tilehal_leave(int pushed) {
     if (pushed) tilehal_driver.pop_context(&popped);
 }
 
+// Whether data starts where the kernel cannot access it; notes which parameter it is.
+static __attribute__((unused, cold, noinline)) int tilehal_misaligned(const char *name, const void *address, int alignment) {
+    if ((uintptr_t)address % (unsigned)alignment == 0) return 0;
+    snprintf(tilehal_error, sizeof tilehal_error, "%s starts at %p, its data must start at a multiple of %d bytes", name,
+             address, alignment);
+    return 1;
+}
+
 static __attribute__((unused)) int tilehal_fail_map(int code, const char *name, const void *address, int rank, const uint64_t *dims,
                             const uint64_t *strides) {
     char text[256];

@@ -46,7 +46,7 @@ def test_on_the_cpu(causal):
 
 @pytest.mark.parametrize("target", ["metax:c500", "ascend:910b3"])
 def test_in_the_simulators(target):
-    run(target, [20, 3], [35, 3], True, simulate=True)
+    run(target, [20, 3], [35, 3], True, heads=1, simulate=True)
 
 
 @given(

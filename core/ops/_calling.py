@@ -65,12 +65,8 @@ def run(
             )
     target = options.get("target") or ("cpu" if tensors[0].device.type == "cpu" else "auto")
     where = target if isinstance(target, str) else str(getattr(target, "target", target))
-    key = (
-        operator,
-        where,
-        *arguments.items(),
-        *((name, options[name]) for name in sorted(options) if name != "target"),
-    )
+    chosen = ((name, _hashable(options[name])) for name in sorted(options) if name != "target")
+    key = (operator, where, *arguments.items(), *chosen)
     kernel = _kernels.get(key)
     if kernel is None:
         module, _, name = operator.partition(".")
@@ -80,6 +76,10 @@ def run(
             _kernels[key] = kernel
     outputs = kernel(*tensors) if out is None else kernel(*tensors, out)
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
+def _hashable(option: Any) -> Any:
+    return option if isinstance(option, (int, str, float, type(None))) else repr(option)
 
 
 def stored(operator: str, name: str, tensor: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, bool]:

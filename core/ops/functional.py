@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from core.errors import ShapeMismatch
+from core.ops._attending import attention, attention_varlen, mla_decode
 from core.ops._calling import described, dtype_name, forget, kernels, matrix, on_rows, packed, run, stored
 
 if TYPE_CHECKING:
@@ -213,119 +214,6 @@ def silu_and_mul(x: Tensor, **options: Any) -> Tensor:
 def gelu_and_mul(x: Tensor, **options: Any) -> Tensor:
     """`gelu(x[..., :N]) * x[..., N:]`; see :func:`gated_activation`."""
     return gated_activation(x, "gelu", **options)
-
-
-def attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    causal: bool = False,
-    scale: float | None = None,
-    out: Tensor | None = None,
-    **options: Any,
-) -> Tensor:
-    """`softmax(q kᵀ · scale) v` for each head.
-
-    Args:
-        q: (batch, heads, M, dim), float16 or bfloat16.
-        k, v: (batch, key heads, N, dim); the key heads divide the heads, and each serves as many in turn.
-        causal: query i sees the keys up to i + N - M; needs N >= M.
-        scale: of the scores; None is 1 / sqrt(dim).
-        out: the result's memory, as q.
-        options: `target`, `simulate`, tile parameters.
-
-    Raises:
-        ShapeMismatch: shapes, dtypes, strides or devices do not go together.
-        KernelError: the heads cannot be shared, or causal queries would see no key.
-    """
-    if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape or (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]):
-        raise ShapeMismatch(
-            f"attention: q is {described(q)}, k {described(k)}, v {described(v)}",
-            hint="they are (batch, heads, M, dim) and twice (batch, key heads, N, dim)",
-        )
-    batch, heads, M, dim = q.shape
-    arguments: dict[str, Any] = {
-        "batch": batch,
-        "heads": heads,
-        "kv_heads": k.shape[1],
-        "M": M,
-        "N": k.shape[2],
-        "dim": dim,
-    }
-    arguments |= {"causal": causal, "scale": scale, "dtype": dtype_name(q)}
-    return run("attention.attention", arguments, [q, k, v], out, options)[0]
-
-
-def attention_varlen(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    q_offsets: Tensor,
-    k_offsets: Tensor,
-    *,
-    causal: bool = False,
-    scale: float | None = None,
-    out: Tensor | None = None,
-    **options: Any,
-) -> Tensor:
-    """:func:`attention` for each of several sequences, which lie one behind the other.
-
-    Args:
-        q: (queries, heads, dim) of all sequences, float16 or bfloat16; `dim` is a multiple of 16.
-        k, v: (keys, key heads, dim).
-        q_offsets, k_offsets: (sequences + 1), int32: where each begins, ascending from 0 to the number of all.
-        causal: query i of a sequence sees the keys up to i + keys - queries of its own; those that see none give 0.
-        scale: of the scores; None is 1 / sqrt(dim).
-        out: the result's memory, as q.
-        options: `target`, `simulate`, tile parameters.
-
-    Raises:
-        ShapeMismatch: shapes, dtypes, strides or devices do not go together.
-        KernelError: the heads cannot be shared.
-    """
-    if q.dim() != 3 or k.dim() != 3 or k.shape != v.shape or q.shape[2] != k.shape[2] or q_offsets.dim() != 1:
-        raise ShapeMismatch(
-            f"attention_varlen: q is {described(q)}, k {described(k)}, v {described(v)}, "
-            f"q_offsets {described(q_offsets)}",
-            hint="they are (queries, heads, dim), twice (keys, key heads, dim), and (sequences + 1)",
-        )
-    M, heads, dim = q.shape
-    arguments: dict[str, Any] = {"batch": q_offsets.shape[0] - 1, "heads": heads, "kv_heads": k.shape[1], "M": M}
-    arguments |= {"N": k.shape[0], "dim": dim, "causal": causal, "scale": scale, "dtype": dtype_name(q)}
-    return run("attention_varlen.attention_varlen", arguments, [q, k, v, q_offsets, k_offsets], out, options)[0]
-
-
-def mla_decode(
-    q: Tensor,
-    q_rope: Tensor,
-    kv: Tensor,
-    k_rope: Tensor,
-    lengths: Tensor,
-    *,
-    scale: float | None = None,
-    **options: Any,
-) -> Tensor:
-    """One step of decoding with multi-head latent attention: `softmax((q kvᵀ + q_rope k_ropeᵀ) · scale) kv`.
-
-    Args:
-        q, q_rope: (batch, heads, dim) and (batch, heads, rope dim), float16 or bfloat16.
-        kv, k_rope: (batch, N, dim) and (batch, N, rope dim): the compressed cache, shared by the heads.
-        lengths: (batch), int32: keys that count, at least 1.
-        scale: of the scores; None is 1 / sqrt(dim + rope dim).
-        options: `target`, `simulate`, tile parameters.
-
-    Raises:
-        ShapeMismatch: shapes, dtypes, strides or devices do not go together.
-    """
-    if q.dim() != 3 or kv.dim() != 3 or q_rope.dim() != 3:
-        raise ShapeMismatch(
-            f"mla_decode: q is {described(q)}, q_rope {described(q_rope)}, kv {described(kv)}",
-            hint="they are (batch, heads, dim), (batch, heads, rope dim) and (batch, N, dim)",
-        )
-    arguments: dict[str, Any] = {"batch": q.shape[0], "M": q.shape[1], "N": kv.shape[1], "dim": q.shape[2]}
-    arguments |= {"rope": q_rope.shape[2], "scale": scale, "dtype": dtype_name(q)}
-    return run("mla.mla_decode", arguments, [q, q_rope, kv, k_rope, lengths], None, options)[0]
 
 
 def conv2d(

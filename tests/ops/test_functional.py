@@ -58,6 +58,12 @@ def test_attention_with_shared_keys():
     wide = [tensor.double() for tensor in (q, k.repeat_interleave(2, 1), v.repeat_interleave(2, 1))]
     got = functional.attention(q, k, v, block_M=16, block_N=16, num_stages=1, threads=128)
     near(got, reference.scaled_dot_product_attention(*wide))
+    offsets = torch.tensor([0, 7, 20], dtype=torch.int32), torch.tensor([0, 20, 33], dtype=torch.int32)
+    rows = [tensor[0].transpose(0, 1).contiguous() for tensor in (q, k, v)]
+    got = functional.attention_varlen(*rows, *offsets, block_M=16, block_N=16, num_stages=1, threads=128)
+    for queries, keys in ((slice(0, 7), slice(0, 20)), (slice(7, 20), slice(20, 33))):
+        own = [tensor[0][:, part] for tensor, part in zip(wide, (queries, keys, keys), strict=True)]
+        near(got[queries].transpose(0, 1), reference.scaled_dot_product_attention(*own))
 
 
 def test_a_kernel_is_remembered_for_its_shape_dtype_and_target():
@@ -87,6 +93,7 @@ REFUSED: list[tuple[str, type[core.TileHALError], str]] = [
     ("relu(a.float().requires_grad_())", core.LaunchError, "activation has no backward"),
     ("attention(a, a, a)", core.ShapeMismatch, r"attention: q is float16\[20, 64\]"),
     ("grouped_gemm(a, a, a)", core.ShapeMismatch, r"grouped_gemm: a is float16\[20, 64\]"),
+    ("attention_varlen(a, a, a, a, a)", core.ShapeMismatch, r"attention_varlen: q is float16\[20, 64\]"),
     ("conv2d(a, a)", core.ShapeMismatch, r"conv2d: x is float16\[20, 64\]"),
     ("mla_decode(a, a, a, a, a)", core.ShapeMismatch, r"mla_decode: q is float16\[20, 64\]"),
 ]

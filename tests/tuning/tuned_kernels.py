@@ -48,7 +48,8 @@ def planted(M: int, *, block: int = core.tile("M"), way: str = core.choice("way"
             time.sleep(3600)
         _let_it_crash()
     factor = 3.0 if way == "wrong" else 2.0
-    rounds = {"slow": 1 << 14, "hangs while running": 1 << 40}.get(way, 1)
+    # In two loops: TileLang counts each in 32 bits.
+    rounds, times = {"slow": (1 << 14, 1), "hangs while running": (1 << 20, 1 << 20)}.get(way, (1, 1))
     if way == "does not build":
         raise ValueError("no kernel this way")
 
@@ -58,9 +59,10 @@ def planted(M: int, *, block: int = core.tile("M"), way: str = core.choice("way"
             held = T.alloc_fragment((block,), "float32")
             for i in T.Parallel(block):
                 held[i] = A[bx * block + i]
-            for _ in T.serial(rounds):
-                for i in T.Parallel(block):
-                    held[i] = held[i] * 0.5 + A[bx * block + i]
+            for _ in T.serial(times):
+                for _ in T.serial(rounds):
+                    for i in T.Parallel(block):
+                        held[i] = held[i] * 0.5 + A[bx * block + i]
             for i in T.Parallel(block):
                 B[bx * block + i] = held[i] * 0.0 + A[bx * block + i] * factor
 

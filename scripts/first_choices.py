@@ -3,7 +3,8 @@
 
     python scripts/first_choices.py                                    # the table for ascend:910b3 and metax:c500
     python scripts/first_choices.py --target cuda:h200 --operators gemm
-    python scripts/first_choices.py --build --simulate --markdown      # also built, and run on the CPU simulator
+    python scripts/first_choices.py --build --simulate                 # also built, and run on the CPU simulator
+    python scripts/first_choices.py --target metax:c500 --build --simulate --docs docs/metax.md
 
 Nothing is measured and no device is needed. `--build` compiles each first choice at its own shape: with the vendor's
 compiler where it is installed (Ascend), else to native source (MetaX, whose compiler is not public). `--simulate` runs
@@ -18,6 +19,7 @@ import importlib
 import json
 import logging
 import sys
+import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -30,6 +32,7 @@ sys.path.insert(0, str(ROOT))
 if TYPE_CHECKING:
     import torch
 
+BEGIN, END = "<!-- first choices: begin", "<!-- first choices: end -->"
 TARGETS = ("ascend:910b3", "metax:c500")
 #: Largest relative error, by what operands and results are rounded to.
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float8_e4m3fn": 4e-3, "int8": 0.0}
@@ -275,25 +278,36 @@ HEADINGS = (
 )
 
 
-def show(choices: Sequence[Choice], markdown: bool) -> None:
-    """A table for each target, and what had to be assumed."""
-    for target in dict.fromkeys(choice.target for choice in choices):
-        mine = [choice for choice in choices if choice.target == target]
-        rows = [_cells(choice) for choice in mine]
-        if markdown:
-            print(f"\n### {target}\n\n| {' | '.join(HEADINGS)} |\n|{'---|' * len(HEADINGS)}")
-            for row in rows:
-                print(f"| {' | '.join(row)} |")
-        else:
-            from rich.console import Console
-            from rich.table import Table
+def table(choices: Sequence[Choice]) -> str:
+    """Markdown: a row for each choice, and what had to be assumed."""
+    lines = [f"| {' | '.join(HEADINGS)} |", f"|{'---|' * len(HEADINGS)}"]
+    lines += [f"| {' | '.join(_cells(choice))} |" for choice in choices]
+    assumed = [one.removesuffix(".") for one in dict.fromkeys(one for c in choices for one in c.assumptions)]
+    if assumed:
+        lines += ["", f"Assumed: {'; '.join(assumed)}."]
+    return "\n".join(lines)
 
-            table = Table(*HEADINGS, title=target)
-            for row in rows:
-                table.add_row(*row)
-            Console(width=None if sys.stdout.isatty() else 220).print(table)
-        for assumption in dict.fromkeys(one for choice in mine for one in choice.assumptions):
-            print(f"- assumed: {assumption}")
+
+def show(choices: Sequence[Choice]) -> None:
+    """A table for each target in the terminal."""
+    from rich.console import Console
+    from rich.table import Table
+
+    for target in dict.fromkeys(choice.target for choice in choices):
+        grid = Table(*HEADINGS, title=target)
+        for choice in choices:
+            if choice.target == target:
+                grid.add_row(*_cells(choice))
+        Console(width=None if sys.stdout.isatty() else 220).print(grid)
+
+
+def write(page: Path, choices: Sequence[Choice]) -> None:
+    """Puts the table between the page's markers, with long lines broken as prose is."""
+    text = page.read_text()
+    start, end = text.index(BEGIN), text.index(END)
+    start = text.index("\n", start) + 1
+    body = "\n".join(line if line.startswith("|") else textwrap.fill(line, 120) for line in table(choices).splitlines())
+    page.write_text(f"{text[:start]}\n{body}\n\n{text[end:]}")
 
 
 def main() -> int:
@@ -302,7 +316,7 @@ def main() -> int:
     parser.add_argument("--operators", nargs="*", default=[], help="of gemm, attention, softmax, layernorm (all)")
     parser.add_argument("--build", action="store_true")
     parser.add_argument("--simulate", action="store_true")
-    parser.add_argument("--markdown", action="store_true")
+    parser.add_argument("--docs", type=Path, help="page whose table is replaced, for one target")
     parser.add_argument("--json", type=Path, help="write the choices here")
     options = parser.parse_args()
     logging.disable(logging.CRITICAL)
@@ -318,7 +332,9 @@ def main() -> int:
         choose(*one, build=options.build, simulate=options.simulate)
         for one in track(wanted, "choosing", disable=not sys.stderr.isatty())
     ]
-    show(choices, options.markdown)
+    show(choices)
+    if options.docs:
+        write(options.docs, choices)
     if options.json:
         options.json.write_text(json.dumps([asdict(choice) for choice in choices], indent=1) + "\n")
     unsound = [choice for choice in choices if not choice.sound]

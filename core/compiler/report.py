@@ -37,12 +37,12 @@ def kernel_config(
         for name, value in chosen.tiles.items():
             who = chosen.chosen_by[name]
             reason = chosen.choice.rules.get(who.removeprefix("rule:"), "")
-            entries[name] = _entry(value, who, effective.get(keys[name]), reason)
-    launches = program.view.launches
-    if "threads" not in keys.values() and launches:
-        threads = launches[0].threads
-        requested = threads[0] * threads[1] * threads[2] if threads else None
-        entries["threads"] = _entry(requested, "kernel", effective.get("threads"))
+            found = effective.get(keys[name])
+            if keys[name] == "threads":
+                found = _launched(value, _written_threads(program), found)
+            entries[name] = _entry(value, who, found, reason)
+    if "threads" not in keys.values() and program.view.launches:
+        entries["threads"] = _entry(_written_threads(program), "kernel", effective.get("threads"))
     stages = [s.num_stages for s in statements(program.view) if isinstance(s, For) and s.kind is LoopKind.PIPELINED]
     if "stages" not in keys.values() and stages:
         entries["num_stages"] = _entry(max(stages), "kernel", effective.get("stages"))
@@ -52,6 +52,22 @@ def kernel_config(
     if chosen is None:
         return KernelConfig(entries, relaxations)
     return KernelConfig(entries, relaxations, chosen.rejected, chosen.choice)
+
+
+def _written_threads(program: Program) -> int | None:
+    """Threads of a block as the kernel's text says, the most of its launches; None when it leaves them out."""
+    given = [launch.threads for launch in program.view.launches if launch.threads is not None]
+    return max((x * y * z for x, y, z in given), default=None)
+
+
+def _launched(parameter: Any, written: int | None, effective: Any) -> Any:
+    """What became of a parameter of threads: the kernel itself may launch others than it says."""
+    nowhere = effective is not None and effective[0] is None
+    if nowhere or written is None or not isinstance(parameter, int) or written == parameter:
+        return effective
+    more = f"{written - parameter} more than the parameter" if written > parameter else f"not all {parameter}"
+    note = f"the kernel's own text launches {written}, {more}"
+    return [written, note] if effective is None else [effective[0], f"{note}; {effective[1]}"]
 
 
 def _entry(requested: Any, chosen_by: str, effective: Any, reason: str = "") -> ConfigEntry:

@@ -41,8 +41,10 @@ class CpuLauncher:
                 hint="it may have been built on another machine: remove it from the cache (`tilehal cache clear`)",
             ) from error
         _share_threads(pool)
+        compiled, self.how = load_cpu_call(built)
         #: The check and the call in one, and how calls are made, as `core.runtime.Launcher` has them.
-        self.call, self.how = load_cpu_call(built)
+        self.call = compiled.call if compiled is not None else None
+        self.make_direct = compiled.make_direct if compiled is not None else None
 
     def explain(self, error: Exception) -> LaunchError:
         """What a failed call is reported as."""

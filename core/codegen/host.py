@@ -5,15 +5,14 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from core import _tilelang
 from core.codegen.launch import binding_source, call_source, compile_command, with_headers
 from core.compiler.toolchain import FoundProgram, NotFound, find_program, run_tool
 from core.errors import ToolchainNotFound
-from core.runtime.compiled import CannotLoad, load
+from core.runtime.compiled import CannotLoad, CompiledCall, load
 from core.runtime.plan import UnusablePlan
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def cpu_launch_file(lowered: LoweredKernel) -> str | None:
         return None
 
 
-def load_cpu_call(built: BuiltKernel) -> tuple[Callable[..., Any] | None, str]:
+def load_cpu_call(built: BuiltKernel) -> tuple[CompiledCall | None, str]:
     """The compiled call of a kernel on the CPU, or None; and how calls reach it, for `k.provenance.launch`."""
     try:
         if LAUNCH_ROLE not in built.files:
@@ -96,6 +95,6 @@ def load_cpu_call(built: BuiltKernel) -> tuple[Callable[..., Any] | None, str]:
         kernel = ctypes.CDLL(str(built.path("library")))
         address = ctypes.cast(getattr(kernel, built.lowered.metadata["call"]["name"]), ctypes.c_void_p).value
         assert address is not None
-        return load(built.path(LAUNCH_ROLE), built.lowered.signature, "cpu", address).call, "a C call, compiled"
+        return load(built.path(LAUNCH_ROLE), built.lowered.signature, "cpu", address), "a C call, compiled"
     except CannotLoad as reason:
         return None, f"TVM-FFI: {reason}"

@@ -260,6 +260,9 @@ class Binder:
         if not all(name in values for name in order):
             order = [name for i, name in enumerate(self._names) if not self._is_output(i)]
         missing = [name for name in order if name not in values]
+        if not missing and len(values) > len(order):
+            # An output among several would otherwise be left as it is, silently.
+            missing = [name for i, name in enumerate(self._names) if self._is_output(i) and name not in values]
         if missing:
             raise LaunchError(
                 f"{self.signature.name} misses {', '.join(missing)}",

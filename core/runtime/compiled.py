@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import sys
 import sysconfig
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from core.errors import LaunchError
 from core.runtime.arguments import torch_dtype
+from core.runtime.dynamo import hide_from_dynamo
 from core.runtime.extents import Extent
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
 
@@ -30,17 +35,19 @@ MISS: Final = _Miss()
 
 @dataclass(frozen=True, slots=True)
 class CompiledCall:
-    """The two functions of a loaded launch library.
+    """The functions of a loaded launch library.
 
     Attributes:
         call: takes the tensors and numbers of a call, all of them or the inputs only; gives the outputs, or `MISS`.
+        make_direct: makes a kernel object's own call, see :func:`call_directly`.
         raw: takes device index, stream handle, pointers and numbers, symbolic dimensions; checks nothing.
 
-    Both raise RuntimeError with the driver's or the kernel's message.
+    `call` and `raw` raise RuntimeError with the driver's or the kernel's message.
     """
 
     call: Callable[..., Any]
     raw: Callable[..., None]
+    make_direct: Callable[..., Callable[..., Any]]
 
 
 class CannotLoad(Exception):
@@ -85,10 +92,61 @@ def load(library: Path, signature: Signature, device_type: str, payload: bytes |
         payload,
     )
     try:
-        call, raw = bind(config)
+        call, raw, make_direct = bind(config)
     except Exception as error:
         raise CannotLoad(str(error)) from error
-    return CompiledCall(call, raw)
+    return CompiledCall(call, raw, make_direct)
+
+
+class Direct(Protocol):
+    """A kernel object whose calls can become direct."""
+
+    def _checked_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], stream: int | None) -> Any: ...
+
+    def _failed(self, error: Exception) -> Exception: ...
+
+
+def call_directly(kernel: Direct, signature: Signature, make_direct: Callable[..., Callable[..., Any]]) -> None:
+    """From now on Python calls the compiled check when `kernel` is called, with no function of ours in between.
+
+    Python looks a call up in the object's type, so the kernel gets a type of its own, a subclass of the one it has.
+    What the check does not take goes to `_checked_call`, a failure to `_failed`; both find the kernel by a weak
+    reference, because no garbage collector sees what C code holds.
+    """
+    reference = weakref.ref(kernel)
+
+    def alive() -> Direct:
+        found = reference()
+        if found is None:
+            raise LaunchError(f"{signature.name} is gone", hint="keep the kernel, not the function that it calls")
+        return found
+
+    def missed(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        stream = kwargs.pop("stream", None)
+        return alive()._checked_call(args, kwargs, stream)
+
+    def failed(error: Exception) -> Any:
+        if isinstance(error, RuntimeError):
+            raise alive()._failed(error) from error
+        raise error
+
+    hide_from_dynamo(missed, failed)
+    names = tuple(sys.intern(argument.name) for argument in signature.arguments)
+    kind = type(kernel)
+    body: dict[str, Any] = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
+    body["__call__"] = make_direct(names, missed, failed)
+    body["__signature__"] = _signature_of_calls(kind)
+    own = type(kind.__name__, (kind,), {**body, "__slots__": ()})
+    kernel.__class__ = own
+    # A type is in a cycle with itself and goes when the collector runs; what is loaded goes with the kernel.
+    weakref.finalize(kernel, delattr, own, "__call__").atexit = False
+
+
+@lru_cache
+def _signature_of_calls(kind: Any) -> inspect.Signature:
+    """What `inspect.signature` says of an object of this type."""
+    method = inspect.signature(kind.__call__)
+    return method.replace(parameters=list(method.parameters.values())[1:])
 
 
 class _Allocators:

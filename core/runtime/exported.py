@@ -40,7 +40,7 @@ class ExportedKernel:
         self._signature = artifact.signature
         self._binder: Any = None
         self._launcher: Any = None
-        self._call: Callable[..., Any] | None = None
+        self._is_direct = False
         self._lock = threading.Lock()
 
     @property
@@ -76,22 +76,13 @@ class ExportedKernel:
 
     def __call__(self, *args: Any, stream: int | None = None, **kwargs: Any) -> Any:
         """Runs the kernel on torch tensors; see :meth:`core.Kernel.__call__`, whose checks and errors these are."""
-        call = self._call
-        try:
-            if call is not None and stream is None and not kwargs:
-                from core.runtime.compiled import MISS
+        return self._checked_call(args, kwargs, stream)
 
-                outputs = call(*args)
-                if outputs is not MISS:
-                    return outputs
-            return self._checked_call(args, kwargs, stream)
-        except TileHALError:
-            raise
-        except RuntimeError as error:
-            raise LaunchError(
-                f"{self.name} failed on {self.target}: {error}",
-                hint="a fault of an earlier launch can surface here: run with TILEHAL_LAUNCH_BLOCKING=1 to find it",
-            ) from error
+    def _failed(self, error: Exception) -> TileHALError:
+        return LaunchError(
+            f"{self.name} failed on {self.target}: {error}",
+            hint="a fault of an earlier launch can surface here: run with TILEHAL_LAUNCH_BLOCKING=1 to find it",
+        )
 
     def _checked_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], stream: int | None) -> Any:
         from core.runtime.arguments import Binder
@@ -102,9 +93,25 @@ class ExportedKernel:
                 self._launcher = self._runs.launcher()
                 hide_from_dynamo(ExportedKernel.__call__)
         arguments, symbols, outputs = self._binder(args, kwargs)
-        self._launcher(*arguments, symbols=symbols, stream=stream)
-        self._call = getattr(self._launcher, "call", None)
+        try:
+            self._launcher(*arguments, symbols=symbols, stream=stream)
+        except TileHALError:
+            raise
+        except RuntimeError as error:
+            raise self._failed(error) from error
+        if not self._is_direct:
+            self._become_direct()
         return outputs
+
+    def _become_direct(self) -> None:
+        """After a call has gone through, the next ones go straight to the compiled check, where there is one."""
+        from core.runtime.compiled import call_directly
+
+        with self._lock:
+            make_direct = getattr(self._launcher, "make_direct", None)
+            if make_direct is not None and not self._is_direct:
+                call_directly(self, self._signature, make_direct)
+            self._is_direct = True
 
     def launch(self, *values: Any, symbols: Mapping[str, int] | None = None, device: int = 0, stream: int = 0) -> None:
         """Runs the kernel on addresses: nothing about shapes is checked, and torch is not needed.
@@ -245,12 +252,12 @@ class _CpuLauncher:
 
         self._kernel = kernel
         self._signature = artifact.signature
-        self.call: Callable[..., Any] | None = None
+        self.make_direct: Callable[..., Callable[..., Any]] | None = None
         library = artifact.path("launch")
         try:
             if library is None:
                 raise CannotLoad("exported without a compiled check")
-            self.call = load(library.absolute(), self._signature, "cpu", address).call
+            self.make_direct = load(library.absolute(), self._signature, "cpu", address).make_direct
             self.how = "a C call, compiled"
         except CannotLoad as reason:
             self.how = f"a C call through ctypes: {reason}"

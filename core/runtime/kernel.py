@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from core.errors import BuildFailed, DeviceUnavailable, LaunchError, TileHALError, ToolchainNotFound
 from core.runtime.arguments import Binder
-from core.runtime.compiled import MISS
+from core.runtime.compiled import MISS, call_directly
 from core.runtime.dynamo import hide_from_dynamo
 from core.runtime.report import KernelConfig, KernelResources, Provenance
 
@@ -307,9 +307,14 @@ class Kernel:
     def _note_run(self) -> None:
         """A kernel counts as shown on its device, or simulated, once a call has gone through."""
         with self._lock:
+            if self._has_run:
+                return
             self._has_run = True
-            self._call = getattr(self._launcher, "call", None)
             self._provenance = replace(self._provenance, evidence="simulated" if self._simulate else "device")
+            self._call = getattr(self._launcher, "call", None)
+            make_direct = getattr(self._launcher, "make_direct", None)
+            if self._call is not None and make_direct is not None:
+                call_directly(self, self._lowered.signature, make_direct)
 
     def _prepare(self) -> Any:
         with self._lock:

@@ -21,14 +21,25 @@ class DriverLauncher:
     """Calls a kernel's launch with what the binder has checked; `call` takes a whole call at once, unchecked.
 
     Attributes:
-        call: the compiled check and launch in one (see :class:`core.runtime.compiled.CompiledCall`), or None.
+        call, make_direct: the compiled check and launch in one (see :class:`core.runtime.compiled.CompiledCall`), or
+            None.
         how: how calls are launched, for `k.provenance.launch`.
 
     Raises:
         DeviceUnavailable: there is no driver.
     """
 
-    __slots__ = ("_blocking", "_grids", "_limits", "_refuses_empty", "_signature", "_takes", "call", "how")
+    __slots__ = (
+        "_blocking",
+        "_grids",
+        "_limits",
+        "_refuses_empty",
+        "_signature",
+        "_takes",
+        "call",
+        "how",
+        "make_direct",
+    )
 
     def __init__(
         self,
@@ -46,6 +57,7 @@ class DriverLauncher:
         self._refuses_empty = bool(plan.maps)
         self._grids = GridExtents(signature, [launch.grid for launch in plan.launches])
         self.call: Callable[..., Any] | None = None
+        self.make_direct: Callable[..., Callable[..., Any]] | None = None
         self._takes: Callable[..., Any]
         try:
             if library is None:
@@ -58,7 +70,7 @@ class DriverLauncher:
             self._takes = compiled.raw
             self.how = "the CUDA driver, compiled"
             if not self._blocking:
-                self.call = compiled.call
+                self.call, self.make_direct = compiled.call, compiled.make_direct
 
     def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
         import torch

@@ -51,6 +51,16 @@ def test_given_outputs_are_used() -> None:
     assert Binder(ADD, "cpu")((a,), {"B": b, "C": c})[2] is c
 
 
+def test_some_of_several_outputs_are_not_left_out_silently() -> None:
+    signature = Signature(
+        "pair", (tensor("A", "float32", 4), *(tensor(n, "float32", 4, is_output=True) for n in "BC")), outputs=(1, 2)
+    )
+    a, b = torch.ones(4), torch.ones(4)
+    with pytest.raises(LaunchError, match="pair misses C"):
+        Binder(signature, "cpu")((a,), {"B": b})
+    assert Binder(signature, "cpu")((), {"A": a})[2][1].shape == (4,)
+
+
 def test_symbols_are_solved_from_plain_and_scaled_extents() -> None:
     a, b = torch.ones(3, 5, dtype=torch.float16), torch.ones(5, 18, dtype=torch.float16)
     arguments, symbols, result = Binder(DYNAMIC, "cpu")((a, b, 2.0), {})

@@ -225,6 +225,35 @@ def test_a_kernel_s_message_is_raised(add: Call) -> None:
     add(a, a)
 
 
+def test_a_kernel_object_s_call_hands_over_what_is_not_its_own(add: Call) -> None:
+    a, c = torch.ones(4, 8), torch.empty(4, 8)
+
+    def failed(error: Exception) -> None:
+        raise ValueError(f"a {type(error).__name__}") from error
+
+    names = tuple(map(sys.intern, "ABC"))
+    direct = add.compiled.make_direct(names, lambda args, kwargs: ("missed", args, kwargs), failed)
+    assert direct(a, C=c, B=a) is c
+    assert add.seen[-1] == (a.data_ptr(), a.data_ptr(), c.data_ptr())
+    assert direct(a, 1) == ("missed", (a, 1), {})
+    assert direct(a, B=a, stream=7) == ("missed", (a,), {"B": a, "stream": 7})
+    assert direct(B=a, C=c) == ("missed", (), {"B": a, "C": c})
+    before = sys.getrefcount(a), sys.getrefcount(c)
+    add.message = b"yes"
+    try:
+        for _ in range(100):
+            with pytest.raises(ValueError, match="a RuntimeError") as caught:
+                direct(A=a, B=a, C=c)
+            assert "an assertion of the kernel's own" in str(caught.value.__cause__)
+            del caught
+    finally:
+        add.message = None
+    for _ in range(100):
+        direct(a, B=a, D=c)
+        direct(A=a, B=a, C=c)
+    assert (sys.getrefcount(a), sys.getrefcount(c)) == before
+
+
 def test_a_dimension_beyond_the_kernel_s_counter_is_left_to_the_binder(dynamic: Call) -> None:
     rows = 2**31
     a = torch.empty(0).half().as_strided((rows, 0), (1, 1))

@@ -67,6 +67,7 @@ class _Binding:
     # ------------------------------------------------------------------------------------------------ the file
 
     def text(self) -> str:
+        flags = ", ".join(str(int(self.is_output(index))) for index in range(len(self.arguments)))
         return "".join(
             (
                 f"#define TILEHAL_ARGUMENTS {max(1, len(self.arguments))}\n",
@@ -78,6 +79,8 @@ class _Binding:
                 f'#include "queue_{self.device_type}.h"\n\n',
                 self._call(),
                 self._raw(),
+                f"static const unsigned char tilehal_is_output[] = {{{flags or '0'}}};\n",
+                '#include "direct.h"\n',
                 '#include "bind.h"\n',
             )
         )

@@ -31,9 +31,10 @@ static void tilehal_free(PyObject *capsule) {
 
 // config: (torch.Tensor, torch.nn.Parameter, exchange capsule, miss, allocators, prototypes, keep, payload). Prototypes
 // are one tensor per tensor parameter (None for a scalar) and say how its dtype reads; keep starts with None.
-// Returns (call, raw).
+// Returns (call, raw, and what makes a kernel object's call).
 __attribute__((visibility("default"))) PyObject *tilehal_bind(PyObject *config) {
     static PyMethodDef call = {"launch", tilehal_call, TILEHAL_FASTCALL, NULL};
+    static PyMethodDef direct = {"make_direct", tilehal_make_direct, TILEHAL_FASTCALL, NULL};
     static PyMethodDef raw = {"launch_raw", tilehal_raw, TILEHAL_FASTCALL, NULL};
     tilehal_state *state = (tilehal_state *)PyMem_Calloc(1, sizeof(tilehal_state));
     if (state == NULL) return NULL;
@@ -58,13 +59,14 @@ __attribute__((visibility("default"))) PyObject *tilehal_bind(PyObject *config) 
         state->types[i] = tensor.type;
     }
     if (tilehal_begin(state, PyTuple_GetItem(config, 7)) != 0) goto failed;
-    PyObject *pair = PyTuple_New(2);
-    if (pair != NULL) {
-        PyTuple_SetItem(pair, 0, PyCFunction_NewEx(&call, capsule, NULL));
-        PyTuple_SetItem(pair, 1, PyCFunction_NewEx(&raw, capsule, NULL));
+    PyObject *functions = PyTuple_New(3);
+    if (functions != NULL) {
+        PyTuple_SetItem(functions, 0, PyCFunction_NewEx(&call, capsule, NULL));
+        PyTuple_SetItem(functions, 1, PyCFunction_NewEx(&raw, capsule, NULL));
+        PyTuple_SetItem(functions, 2, PyCFunction_NewEx(&direct, capsule, NULL));
     }
     Py_DecRef(capsule);
-    return pair;
+    return functions;
 failed:
     Py_DecRef(capsule);
     return NULL;

@@ -10,6 +10,7 @@ typedef struct tilehal_object { Py_ssize_t references; void *type; } PyObject;
 typedef PyObject *(*tilehal_method)(PyObject *, PyObject *const *, Py_ssize_t);
 typedef struct { const char *name; tilehal_method function; int flags; const char *doc; } PyMethodDef;
 #define TILEHAL_FASTCALL 0x0080
+#define TILEHAL_KEYWORDS 0x0002
 
 extern PyObject *PyExc_RuntimeError;
 extern char PyLong_Type[], PyBool_Type[], PyFloat_Type[];
@@ -23,6 +24,8 @@ PyObject *PyTuple_New(Py_ssize_t);
 int PyTuple_SetItem(PyObject *, Py_ssize_t, PyObject *);
 PyObject *PyTuple_GetItem(PyObject *, Py_ssize_t);
 Py_ssize_t PyTuple_Size(PyObject *);
+PyObject *PyDict_New(void);
+int PyDict_SetItem(PyObject *, PyObject *, PyObject *);
 PyObject *PyList_New(Py_ssize_t);
 int PyList_SetItem(PyObject *, Py_ssize_t, PyObject *);
 PyObject *PyLong_FromLongLong(long long);
@@ -33,6 +36,8 @@ double PyFloat_AsDouble(PyObject *);
 int PyBytes_AsStringAndSize(PyObject *, char **, Py_ssize_t *);
 PyObject *PyErr_Occurred(void);
 void PyErr_Clear(void);
+void PyErr_Fetch(PyObject **, PyObject **, PyObject **);
+void PyErr_NormalizeException(PyObject **, PyObject **, PyObject **);
 void PyErr_SetString(PyObject *, const char *);
 void *PyEval_SaveThread(void);
 void PyEval_RestoreThread(void *);

@@ -1,0 +1,146 @@
+"""A kernel's own call after its first: the compiled check with nothing around it, by position and by name."""
+
+from __future__ import annotations
+
+import gc
+import inspect
+import sys
+import weakref
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tilelang.language as T
+import torch
+
+import core
+from core.runtime import load_exported
+from tests.runtime.standin import c_compiler
+
+
+def two_outputs() -> Any:
+    @T.prim_func
+    def two_outputs(
+        A: T.Tensor((8,), "float32"), B: T.Tensor((8,), "float32"), s: T.float32, C: T.Tensor((8,), "float32")
+    ):
+        with T.Kernel(1, threads=32):
+            for i in T.Parallel(8):
+                B[i] = A[i] * s
+                C[i] = A[i] + s
+
+    return two_outputs
+
+
+def compiled() -> core.Kernel:
+    c_compiler()
+    kernel = core.compile(two_outputs(), target="cpu", out_idx=[1, 3])
+    kernel(torch.zeros(8), 1.0)
+    return kernel
+
+
+@pytest.fixture(scope="module", params=["compiled", "exported"])
+def kernel(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    made = compiled()
+    if request.param == "compiled":
+        return made
+    loaded = load_exported(made.export(tmp_path_factory.mktemp("exported")))
+    loaded(torch.zeros(8), 1.0)
+    return loaded
+
+
+def test_no_python_is_between_the_call_and_the_check(kernel: Any) -> None:
+    called: list[str] = []
+    a, b, c = (torch.zeros(8) for _ in range(3))
+    kernel(a, 2.0)  # how outputs are made on a device is worked out once
+    sys.setprofile(lambda frame, event, argument: called.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        kernel(a, b, 2.0, c)
+        kernel(a, 2.0)
+        kernel(a, s=2.0, C=c, B=b)
+        kernel(A=a, s=2.0)
+    finally:
+        sys.setprofile(None)
+    assert called == []
+    assert type(kernel).__call__ is kernel.__call__
+
+
+def test_arguments_by_name_are_those_by_position(kernel: Any) -> None:
+    a, b, c = torch.arange(8.0), torch.empty(8), torch.empty(8)
+    calls = [
+        lambda: kernel(a, b, 2.0, c),
+        lambda: kernel(a, b, 2.0, C=c),
+        lambda: kernel(a, b, C=c, s=2.0),
+        lambda: kernel(C=c, s=2.0, B=b, A=a),
+        lambda: kernel(C=c, s=2.0, B=b, A=a, stream=None),
+        lambda: kernel(**{"".join(["A"]): a, "s": 2.0, "B": b, "C": c}),
+    ]
+    for call in calls:
+        b.fill_(9)
+        c.fill_(9)
+        first, second = call()
+        assert (first is b, second is c) == (True, True)
+        torch.testing.assert_close((b, c), (a * 2, a + 2))
+    for allocated in (kernel(a, 2.0), kernel(a, s=2.0), kernel(s=2.0, A=a)):
+        torch.testing.assert_close(tuple(allocated), (a * 2, a + 2))
+
+
+@pytest.mark.parametrize(
+    ("positional", "named", "text"),
+    [
+        (0, {"A": "a", "B": "b", "s": 1.0}, "misses C"),
+        (1, {"A": "a", "s": 1.0}, "got 'A' twice"),
+        (1, {"s": 1.0, "D": "b"}, "has no parameter 'D'"),
+        (1, {}, "takes 2 inputs"),
+        (1, {"B": "b"}, "misses s"),
+        (2, {"s": "a"}, "misses C"),
+        (5, {}, "takes 2 inputs"),
+        (4, {"s": 1.0}, "got 's' twice"),
+        (1, {"s": "a"}, "is a scalar float32, got Tensor"),
+    ],
+)
+def test_what_does_not_fit_is_told_as_before_the_first_call(
+    kernel: Any, positional: int, named: dict[str, Any], text: str
+) -> None:
+    tensors = {"a": torch.zeros(8), "b": torch.zeros(8)}
+    arguments = [torch.zeros(8) for _ in range(positional)]
+    with pytest.raises(core.LaunchError, match=text):
+        kernel(*arguments, **{name: tensors.get(value, value) for name, value in named.items()})
+
+
+def test_it_is_still_a_kernel() -> None:
+    kernel = compiled()
+    fresh = core.compile(two_outputs(), target="cpu", out_idx=[1, 3])
+    assert isinstance(kernel, core.Kernel)
+    assert (type(kernel).__name__, type(kernel).__module__) == ("Kernel", "core.runtime.kernel")
+    assert inspect.signature(kernel) == inspect.signature(fresh)
+    assert (kernel.name, kernel.provenance.evidence) == ("two_outputs", "device")
+    # Calling a kernel's function by hand still works, and so does a kernel of its own.
+    torch.testing.assert_close(core.Kernel.__call__(kernel, torch.ones(8), 2.0)[0], torch.full((8,), 2.0))
+    torch.testing.assert_close(fresh(torch.ones(8), 3.0)[0], torch.full((8,), 3.0))
+
+
+def test_kernels_go_when_nobody_holds_them_and_take_what_they_loaded_along() -> None:
+    kernel = compiled()
+    reference, a = weakref.ref(kernel), torch.zeros(8)
+    call = kernel.__call__
+    own = type(kernel)
+    gc.disable()
+    try:
+        before = sys.getrefcount(call)
+        del kernel
+        assert reference() is None
+        assert "__call__" not in vars(own)
+        assert sys.getrefcount(call) == before - 1
+    finally:
+        gc.enable()
+    assert len(call(a, 1.0)) == 2
+    with pytest.raises(core.LaunchError, match="two_outputs is gone"):
+        call(a, "x")
+
+
+def test_the_export_is_called_directly_too(tmp_path: Path) -> None:
+    loaded = load_exported(compiled().export(tmp_path / "out"))
+    assert "__call__" in vars(type(loaded))
+    assert inspect.isfunction(vars(type(loaded))["__call__"])
+    loaded(torch.zeros(8), 1.0)
+    assert not inspect.isfunction(vars(type(loaded))["__call__"])

@@ -3,10 +3,12 @@
 from typing import Any
 
 from core._tilelang import import_tilelang
+from core.errors import KernelError
 from core.ops._gemm_warp_specialized import warp_specialized
 from core.ops._product import Product
+from core.ops.gemm_split import split_gemm
 from core.ops.gemm_warpgroups import WarpgroupTile, warpgroup_gemm
-from core.tiling import choice, kernel, stages, swizzle, threads, tile, warp_policy, workers
+from core.tiling import choice, kernel, split, stages, swizzle, threads, tile, warp_policy, workers
 
 import_tilelang()
 
@@ -35,18 +37,21 @@ def gemm(
     threads: int = threads(),
     panel: int = swizzle(),
     policy: int = warp_policy(),
-    variant: str = choice("variant", "tiled", "warp_specialized", "warpgroups"),
+    variant: str = choice("variant", "tiled", "warp_specialized", "warpgroups", "split"),
     cluster: int = choice("cluster", 1, 2),
     workers: int = workers(),
+    splits: int = split("K", maximum=8),
 ) -> Any:
     """`C = activation(op(A) @ op(B) + bias) + residual`, rounded once.
 
     The kernel takes A, B, then the bias (N) and the residual (as C) where there are any, then C. A block computes
     `block_M` x `block_N` of C. The tile of C leaves through shared memory, in whole rows.
 
-    Two variants are for chips with bulk copies and warpgroup instructions, and `cluster` and `workers` are theirs. In
-    `warp_specialized` warpgroups share a tile: for few tiles, small ones and few rows. In `warpgroups` two of them
-    have a half each and do not wait for one another (`threads` is 256, `policy` means nothing): for many large tiles.
+    Three variants are for chips with bulk copies and warpgroup instructions; `cluster`, `workers` and `splits` are
+    theirs. In `warp_specialized` warpgroups share a tile: for few tiles, small ones and few rows. In `warpgroups` two
+    of them have a half each and do not wait for one another (`threads` is 256, `policy` means nothing): for many large
+    tiles. In `split` the blocks of a cluster share K and add up through each other's shared memory (`threads` is twice
+    `block_N`): for few rows with a long K. No rule chooses it; ask for it.
 
     Args:
         M, N, K: extents, elements; `M` may be symbolic (`T.dynamic`).
@@ -60,7 +65,7 @@ def gemm(
         residual: whether a matrix is added at the end.
 
     Raises:
-        KernelError: there is no such activation, or it is none for integers.
+        KernelError: there is no such activation, or it is none for integers; a variant does not have the tile.
     """
     product = Product.typed(
         M,
@@ -89,7 +94,15 @@ def gemm(
             cluster=cluster,
             workers=workers,
         )
+    if splits > 1 and variant != "split":
+        raise KernelError(f"gemm: splits={splits} with variant={variant!r}", hint="variant='split' shares K")
+    if variant == "split":
+        _expect(threads, 2 * block_N, variant)
+        return split_gemm(
+            product, block_M=block_M, block_N=block_N, block_K=block_K, num_stages=num_stages, splits=splits
+        )
     if variant == "warpgroups":
+        _expect(threads, 256, variant)
         return warpgroup_gemm(product, WarpgroupTile(block_M, block_N, block_K, num_stages, cluster, panel, workers))
     warps = T.GemmWarpPolicy(policy)
     finish = product.finish(block_M, block_N)
@@ -125,3 +138,9 @@ def gemm(
                 block(A, B, C, bias, residual, by * block_M, bx * block_N, (bz,))
 
     return product.program(body)
+
+
+def _expect(threads: int, needed: int, variant: str) -> None:
+    """Raises KernelError where a variant's own arithmetic gives it another number of threads."""
+    if threads != needed:
+        raise KernelError(f"gemm: variant={variant!r} with threads={threads}", hint=f"this tile takes threads={needed}")

@@ -88,8 +88,7 @@ class _Binding:
     # ------------------------------------------------------------------------------------------------ the call
 
     def _call(self) -> str:
-        lines = ["tilehal_state *state = (tilehal_state *)PyCapsule_GetPointer(self, TILEHAL_CAPSULE);"]
-        lines.append("tilehal_values v;")
+        lines = ["tilehal_values v;"]
         if self.tensors:
             lines.append("tilehal_tensor " + ", ".join(f"t{i}" for i in self.tensors) + ";")
         everything, some = len(self.arguments), len(self.inputs)
@@ -128,7 +127,7 @@ class _Binding:
         released = "tilehal_release(made); " if self.allocates else ""
         body = "".join(f"    {line}\n" for line in lines)
         return (
-            "static PyObject *tilehal_call(PyObject *self, PyObject *const *args, Py_ssize_t count) {\n"
+            "static PyObject *tilehal_call(tilehal_state *state, PyObject *const *args, Py_ssize_t count) {\n"
             f"{body}"
             "failed:\n"
             f"    {released}return NULL;\n"

@@ -1,5 +1,9 @@
 // From a tuple of what Python knows to the two functions it calls; included after the generated ones.
 
+static PyObject *tilehal_call_alone(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    return tilehal_call((tilehal_state *)PyCapsule_GetPointer(self, TILEHAL_CAPSULE), args, count);
+}
+
 // (device, stream, pointers and numbers..., symbolic dimensions...): what the binder has checked already.
 static PyObject *tilehal_raw(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     tilehal_state *state = (tilehal_state *)PyCapsule_GetPointer(self, TILEHAL_CAPSULE);
@@ -33,7 +37,7 @@ static void tilehal_free(PyObject *capsule) {
 // are one tensor per tensor parameter (None for a scalar) and say how its dtype reads; keep starts with None.
 // Returns (call, raw, and what makes a kernel object's call).
 __attribute__((visibility("default"))) PyObject *tilehal_bind(PyObject *config) {
-    static PyMethodDef call = {"launch", tilehal_call, TILEHAL_FASTCALL, NULL};
+    static PyMethodDef call = {"launch", tilehal_call_alone, TILEHAL_FASTCALL, NULL};
     static PyMethodDef direct = {"make_direct", tilehal_make_direct, TILEHAL_FASTCALL, NULL};
     static PyMethodDef raw = {"launch_raw", tilehal_raw, TILEHAL_FASTCALL, NULL};
     tilehal_state *state = (tilehal_state *)PyMem_Calloc(1, sizeof(tilehal_state));

@@ -4,8 +4,8 @@
 #define TILEHAL_DIRECT "tilehal.direct"
 
 typedef struct {
-    PyObject *capsule;         // of the state
     tilehal_state *state;
+    PyObject *capsule;         // that holds the state
     PyObject *names;           // of the parameters in order, interned
     PyObject *missed, *failed; // (args, kwargs) -> the result; (error) -> the error to raise
 } tilehal_direct;
@@ -30,9 +30,9 @@ static PyObject *tilehal_by_name(tilehal_direct *direct, PyObject *const *args, 
             if ((given[i] == NULL) != tilehal_is_output[i]) goto miss;
             if (given[i] != NULL) given[filled++] = given[i];
         }
-        return tilehal_call(direct->capsule, given, filled);
+        return tilehal_call(direct->state, given, filled);
     }
-    return tilehal_call(direct->capsule, given, parameters);
+    return tilehal_call(direct->state, given, parameters);
 miss:
     return tilehal_again(direct->state->miss);
 }
@@ -64,7 +64,7 @@ static PyObject *tilehal_failed(tilehal_direct *direct) {
 
 static PyObject *tilehal_call_direct(PyObject *self, PyObject *const *args, Py_ssize_t count, PyObject *names) {
     tilehal_direct *direct = (tilehal_direct *)PyCapsule_GetPointer(self, TILEHAL_DIRECT);
-    PyObject *result = names == NULL ? tilehal_call(direct->capsule, args, count)
+    PyObject *result = names == NULL ? tilehal_call(direct->state, args, count)
                                      : tilehal_by_name(direct, args, count, names);
     if (result == NULL) return tilehal_failed(direct);
     if (result != direct->state->miss) return result;

@@ -56,6 +56,9 @@ def refused(chip: Chip, product: MatrixProduct, threads: int, launched: int, cha
         return None  # multiplied by loops, which take any tile
     instruction = warpgroup_instruction(chip, product, threads)
     size = f"{product.m} x {product.n}"
+    if product.in_flight and instruction is None:
+        why = _not_grouped(product)
+        return f"a {size} product of {product.a_dtype} left in flight has no warpgroup instruction: {why}"
     shared = shares(product.m, product.n, threads // 32, instruction is not None, product.policy)
     if shared is None:
         return unshareable(size, threads // 32, instruction is not None)
@@ -80,6 +83,12 @@ def refused(chip: Chip, product: MatrixProduct, threads: int, launched: int, cha
     if available is not None and needed > available:
         return f"an instruction 64 x {width} needs {needed} registers a thread, {launched} threads leave {available}"
     return None
+
+
+def _not_grouped(product: MatrixProduct) -> str:
+    if dtype_bits(product.a_dtype) != 16 and (product.transpose_a or not product.transpose_b):
+        return "operands of other than 16 bits must lie along the reduction (transpose_B)"
+    return f"it wants whole warpgroups and {_ROWS * WARPGROUP} rows"
 
 
 def unshareable(size: str, warps: int, warpgroups: bool) -> str:

@@ -194,6 +194,14 @@ def test_products_that_cannot_be_compiled(one: MatrixProduct, threads: int, laun
     assert answer is None if reason is None else reason in str(answer)
 
 
+def test_a_product_left_in_flight_needs_warpgroup_instructions() -> None:
+    across = product(128, 128, dtype="int8", in_flight=True)
+    assert "must lie along the reduction (transpose_B)" in str(refused(H200, across, 256, 384))
+    along = product(128, 128, dtype="int8", in_flight=True, transpose_b=True)
+    assert refused(H200, along, 256, 384) is None
+    assert "64 rows" in str(refused(H200, product(32, 128, in_flight=True), 256, 384))
+
+
 def test_an_operand_that_another_product_made_is_split_along_rows_only() -> None:
     weights = product(64, 128, a_scope="local.fragment")
     assert refused(H200, weights, 128, 256, chained=True) is None

@@ -16,139 +16,31 @@ from __future__ import annotations
 
 import argparse
 import gzip
-import hashlib
 import json
 import logging
 import multiprocessing
 import os
-import random
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from scripts.feasibility_cases import Configuration, cases, completed, drawn, factory_of  # noqa: E402  (found by the path above)
+
 #: How far above what is allocated a prediction may lie.
 MARGIN = 1.35
 #: Largest share of the refused that may turn out to fit.
 WRONG_REFUSALS = 0.05
 
-_GEMM = [
-    ("cuda:h200", {"M": 4096, "N": 4096, "K": 4096}),
-    ("cuda:h200", {"M": 512, "N": 512, "K": 16384, "dtype": "bfloat16"}),
-    ("cuda:h200", {"M": 16, "N": 4096, "K": 4096}),
-    ("cuda:h200", {"M": 4096, "N": 4096, "K": 4096, "dtype": "float8_e4m3fn", "trans_b": True}),
-    ("cuda:h200", {"M": 4096, "N": 4096, "K": 4096, "dtype": "int8"}),
-    ("cuda:a100", {"M": 4096, "N": 4096, "K": 4096}),
-    ("cuda:a100", {"M": 1000, "N": 1000, "K": 1000, "dtype": "int8", "trans_b": True}),
-    ("cuda:l40s", {"M": 2048, "N": 2048, "K": 2048, "trans_b": True}),
-    ("cuda:rtx4090", {"M": 4096, "N": 4096, "K": 4096, "dtype": "float8_e4m3fn", "trans_b": True}),
-]
-_ATTENTION = [
-    ("cuda:h200", {"batch": 4, "heads": 32, "kv_heads": 32, "M": 2048, "N": 2048, "dim": 128}),
-    ("cuda:h200", {"batch": 1, "heads": 32, "kv_heads": 8, "M": 8192, "N": 8192, "dim": 64, "causal": True}),
-    ("cuda:a100", {"batch": 4, "heads": 32, "kv_heads": 32, "M": 2048, "N": 2048, "dim": 128, "causal": True}),
-    ("cuda:l40s", {"batch": 16, "heads": 16, "kv_heads": 16, "M": 512, "N": 512, "dim": 64}),
-]
-_ROWS = [
-    ("cuda:h200", {"M": 4096, "N": 4096}),
-    ("cuda:h200", {"M": 1024, "N": 32768}),
-    ("cuda:a100", {"M": 65536, "N": 500}),
-    ("cuda:rtx4090", {"M": 4096, "N": 8192, "dtype": "float32"}),
-]
-#: Values that no rule would all propose, by operator and key.
-_GRIDS: Mapping[str, Mapping[str, Sequence[int]]] = {
-    "gemm": {
-        "M": (16, 32, 48, 64, 96, 128, 192, 256),
-        "N": (16, 24, 32, 64, 72, 96, 128, 160, 256),
-        "K": (16, 32, 64, 128, 256),
-        "stages": (0, 1, 2, 3, 4, 6),
-        "threads": (32, 64, 128, 192, 256, 384, 512, 1024),
-    },
-    "attention": {
-        "M": (16, 32, 48, 64, 96, 128, 192, 256),
-        "N": (16, 32, 64, 80, 96, 128, 256),
-        "stages": (0, 1, 2, 3, 4),
-        "threads": (32, 64, 128, 192, 256, 384, 512),
-    },
-    "reduction": {
-        "M": (1, 2, 4, 8, 16, 32),
-        "N": (512, 1024, 4096, 8192, 32768),
-        "threads": (32, 64, 128, 256, 512, 1024),
-    },
-}
-#: Values of each key that one draw from a grid takes.
-_DRAWN = 4
 #: Configurations that one process compiles.
 _PER_PROCESS = 25
-
-
-@dataclass(frozen=True)
-class Configuration:
-    """One tile configuration of one kernel for one chip, and what the ranking said of it before anything was lowered.
-
-    Attributes:
-        predicted_bytes: shared memory per block that was predicted; None of what was refused without a prediction,
-            for which `judge` makes one.
-    """
-
-    target: str
-    operator: str
-    arguments: Mapping[str, Any]
-    tiles: Mapping[str, Any]
-    accepted: bool
-    reason: str
-    predicted_bytes: int | None
-
-    @property
-    def identity(self) -> str:
-        parts = (self.target, self.operator, dict(self.arguments), dict(self.tiles))
-        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
-
-
-def factory_of(operator: str) -> Any:
-    """The operator's factory."""
-    import importlib
-
-    return getattr(importlib.import_module(f"core.ops.{operator}"), operator)
-
-
-def cases(targets: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(operator, target, arguments) of every case, for the targets asked for."""
-    for operator, entries in (("gemm", _GEMM), ("attention", _ATTENTION), ("softmax", _ROWS), ("layernorm", _ROWS)):
-        for target, arguments in entries:
-            if not targets or target in targets:
-                yield operator, target, arguments
-
-
-def drawn(operator: str, target: str, arguments: Mapping[str, Any], count: int) -> Iterator[Configuration]:
-    """Configurations of one case: about `count` accepted and as many refused where there are, from both sets."""
-    from core.tiling import TileRule, rank
-    from core.tiling.problem import TileProblem
-
-    factory = factory_of(operator)
-    problem = TileProblem.of(factory, (), arguments, target)
-    chip, shape = problem.chip, problem.shape
-    dice = random.Random(f"{operator} {target} {sorted(arguments.items())}")
-    grid = {key: dice.sample(values, min(_DRAWN, len(values))) for key, values in _GRIDS[shape.operator].items()}
-    judges = [replace(rule, values={}, prefer=(), leave_out=None) for rule in problem.rules]
-    for rules in (problem.rules, [TileRule("grid", "far wider than any rule", values=grid), *judges]):
-        ranking = rank(factory, problem.arguments, chip, rules, {}, shape=shape)
-        refused = [v for v in ranking.refused if len(v.tiles) == len(factory.parameters) and "left out" not in v.reason]
-        for verdicts in (list(ranking.candidates), refused):
-            for verdict in dice.sample(verdicts, min(len(verdicts), -(-count // 2))):
-                shared = verdict.prediction and verdict.prediction.memory_bytes.get("shared", 0)
-                yield Configuration(
-                    target, operator, arguments, dict(verdict.tiles), verdict.status == "ranked", verdict.reason, shared
-                )
-
 
 # ------------------------------------------------------------------------------------------------------------- judging
 
@@ -167,7 +59,7 @@ def judge(one: Configuration, launch: bool) -> dict[str, Any]:
     chip = resolve(one.target).chip
     backend = manager().backend(chip.vendor)
     try:
-        program = _program(one)
+        program = _program(one.operator, one.arguments, one.tiles)
         if one.predicted_bytes is None:
             row["predicted_bytes"] = memory_bytes(profile(program).launches[0], chip).get("shared", 0)
         lowered = backend.call("tilehal_lower", chip, program=program, options=CompileOptions())
@@ -194,11 +86,11 @@ def judge(one: Configuration, launch: bool) -> dict[str, Any]:
     return row
 
 
-def _program(one: Configuration) -> Any:
+def _program(operator: str, arguments: Mapping[str, Any], tiles: Mapping[str, Any]) -> Any:
     from core.program import Program
 
-    factory = factory_of(one.operator)
-    traced = factory.trace(factory.arguments((), one.arguments), one.tiles)
+    factory = factory_of(operator)
+    traced = factory.trace(factory.arguments((), arguments), completed(factory, tiles))
     return Program(traced.prim_func, traced.out_idx)
 
 
@@ -283,6 +175,18 @@ def rows_of(results: Path) -> list[dict[str, Any]]:
 # ----------------------------------------------------------------------------------------------------------- reporting
 
 
+def predicted_anew(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row with its shared memory predicted by the model as it is now."""
+    from core.target import resolve
+    from core.tiling.cost import memory_bytes
+    from core.tiling.profile import profile
+
+    if "dynamic" not in row:
+        return dict(row)
+    launch = profile(_program(row["operator"], row["arguments"], row["tiles"])).launches[0]
+    return {**row, "predicted_bytes": memory_bytes(launch, resolve(row["target"]).chip).get("shared", 0)}
+
+
 def report(rows: Sequence[Mapping[str, Any]]) -> bool:
     """Prints what was found; whether all of it is as it must be."""
     accepted, refused = ([row for row in rows if row["accepted"] is kind] for kind in (True, False))
@@ -333,15 +237,20 @@ def main() -> int:
     parser.add_argument("--targets", nargs="*", default=[], help="of the cases (all)")
     parser.add_argument("--launch", action="store_true", help="run what is for this machine's device")
     parser.add_argument("--report", action="store_true", help="only print what the results say")
+    parser.add_argument("--predict", action="store_true", help="only predict shared memory anew, and report")
     parser.add_argument("--compact", type=Path, help="write the rows here, for the tests")
     options = parser.parse_args()
-    if not options.report:
+    if not (options.report or options.predict):
         logging.disable(logging.CRITICAL)
         configurations = {
             one.identity: one for case in cases(options.targets) for one in drawn(*case, count=options.count)
         }
         run(list(configurations.values()), options.results, options.jobs, options.launch)
     rows = rows_of(options.results)
+    if options.predict:
+        logging.disable(logging.CRITICAL)
+        rows = [predicted_anew(row) for row in rows]
+        options.results.write_text("".join(json.dumps(row) + "\n" for row in rows))
     if options.compact:
         options.compact.parent.mkdir(parents=True, exist_ok=True)
         options.compact.write_bytes(gzip.compress(json.dumps(rows, sort_keys=True).encode(), mtime=0))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from core.codegen.simt import Product, choose
 from core.hardware import Chip
 from core.tiling import KernelShape, MatrixProduct, Profile, TileRule, Tiles, Value, whole_waves
-from core.tiling.constraints import blocks_of, covering, number, operand_bytes, power_of_two
+from core.tiling.constraints import blocks_of, covering, has_variants, number, operand_bytes, power_of_two
 from core.tiling.proposals import elementwise_tiles, row_tiles
 
 #: Sides of an instruction's tile of C.
@@ -67,7 +67,8 @@ def _products(chip: Chip, kernel: KernelShape) -> Mapping[str, Sequence[Value]]:
         "swizzle": (8, 0) if fill >= 4 else (0,),
         "warp_policy": (0,),
     }
-    if k is not None and (tiles := blocks_of(kernel, 64, 64)) is not None:
+    tiles = blocks_of(kernel, 64, 64)
+    if k is not None and tiles is not None and not has_variants(kernel):
         values["split_K"] = (1, *(parts for parts in (2, 4, 8) if tiles * parts <= 2 * units and k >= 512 * parts))
     return values
 

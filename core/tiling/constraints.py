@@ -39,6 +39,11 @@ def number(tiles: Tiles, key: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
+def has_variants(kernel: KernelShape) -> bool:
+    """Whether the kernel comes in variants: then what a parameter such as split-K does depends on the variant."""
+    return any(parameter.key == "variant" for parameter in kernel.parameters.values())
+
+
 def operand_bytes(kernel: KernelShape) -> int:
     """Bytes of an element of the wider of the kernel's first two tensors, the operands of a product; at least one."""
     return max((max(1, dtype_bits(dtype) // 8) for dtype in kernel.dtypes[:2]), default=2)

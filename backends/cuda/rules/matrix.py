@@ -8,7 +8,7 @@ from backends.cuda.rules import launch
 from backends.cuda.rules.instructions import WARPGROUP, refused, shares, unshareable
 from core.hardware import Chip
 from core.tiling import KernelShape, LaunchProfile, Profile, TileRule, Tiles, Value
-from core.tiling.constraints import blocks_of, covering, number, operand_bytes, power_of_two
+from core.tiling.constraints import blocks_of, covering, has_variants, number, operand_bytes, power_of_two
 
 #: Rows and columns of the tile that most chips need to keep their matrix units fed from shared memory.
 _SIDE = 128

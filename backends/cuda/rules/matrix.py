@@ -51,8 +51,7 @@ def _values(chip: Chip, kernel: KernelShape) -> Mapping[str, Sequence[Value]]:
         # Warpgroups below each other read B once each and A once in all.
         "warp_policy": (1,) if grouped else (0,),
     }
-    has_variants = any(parameter.key == "variant" for parameter in kernel.parameters.values())
-    if k is not None and blocks is not None and not has_variants:
+    if k is not None and blocks is not None and not has_variants(kernel):
         values["split_K"] = _splits(kernel, units, k)
     return values
 

@@ -105,8 +105,7 @@ def _launched(one: Configuration) -> dict[str, Any]:
 
     try:
         kernel = factory_of(one.operator).compile(**one.arguments, **one.tiles, target=one.target, build=True)
-        # The inputs are smaller than a GPU's memory by far; outputs are made by the call.
-        kernel.launch(*make_arguments(kernel.program.signature, "cuda"))
+        kernel(*make_arguments(kernel.program.signature, "cuda"))
         torch.cuda.synchronize()
     except (TileHALError, RuntimeError) as error:
         return {"launch": f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"}

@@ -93,3 +93,10 @@ def test_the_fastest_library_product_of_the_run_is_the_ceiling():
     }
     raise_ceilings(ceilings, [row, {**row, "flops": 1e11}, {**row, "contenders": {"cublas": {"status": "failed"}}}])
     assert ceilings["ops_per_s"] == {"float16": pytest.approx(7e14)}
+
+
+def test_the_fastest_copy_of_the_run_is_the_ceiling_of_memory():
+    ceilings = {"bytes_per_s": 2.75e12, "ops_per_s": {}}
+    copied = {"operator": "softmax", "dtype": "float16", "bytes_moved": 4e8, "flops": 1.0}
+    raise_ceilings(ceilings, [{**copied, "contenders": {"copy": {"cold": {"median_s": 1e-4}}}}])
+    assert ceilings["bytes_per_s"] == pytest.approx(4e12)

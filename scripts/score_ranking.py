@@ -11,7 +11,9 @@ second; `--trace` makes them anew after a change in an operator or in what a pro
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gzip
+import hashlib
 import json
 import math
 import sys
@@ -22,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import core
+import core.tiling.profile
 from core.tiling.cost import predict
 from core.tiling.family import ProfileFamily, build, flatten, structure_from_json, structure_to_json
 from core.tiling.prediction import Prediction
@@ -157,9 +160,25 @@ def traced_profiles(rows: list[Row]) -> dict[str, Any]:
     return {"structures": [structure_to_json(s) for s in structures], "rows": entries}
 
 
+def record_format() -> str:
+    """Identifies what a profile's records hold: stored profiles of another format mean something else."""
+    names = [
+        [cls.__name__, *(field.name for field in dataclasses.fields(cls))]
+        for cls in vars(core.tiling.profile).values()
+        if dataclasses.is_dataclass(cls) and isinstance(cls, type)
+    ]
+    return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:12]
+
+
+def read_profiles(path: Path) -> dict[str, Any]:
+    """The stored profiles by shape; none when there is no file, or one of another format."""
+    data = load(path) if path.exists() else {}
+    return dict(data["shapes"]) if data.get("format") == record_format() else {}
+
+
 def profiles(path: Path, groups: Mapping[str, list[Row]], anew: bool = False) -> dict[str, Any]:
     """The stored profiles, completed by tracing what is missing."""
-    stored: dict[str, Any] = {} if anew or not path.exists() else load(path)
+    stored = {} if anew else read_profiles(path)
     changed = False
     for name, rows in groups.items():
         if name not in stored or len(stored[name]["rows"]) != len(rows):
@@ -169,7 +188,7 @@ def profiles(path: Path, groups: Mapping[str, list[Row]], anew: bool = False) ->
             print(f"traced {name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
     if changed:
         with gzip.open(path, "wt", compresslevel=9) as file:
-            json.dump(stored, file, separators=(",", ":"))
+            json.dump({"format": record_format(), "shapes": stored}, file, separators=(",", ":"))
     return stored
 
 
@@ -238,8 +257,8 @@ def main() -> None:
     sweep = load(arguments.sweep)
     groups = measured(sweep)
     path = arguments.profiles or arguments.sweep.with_name(arguments.sweep.name.replace("sweep", "profiles"))
-    if path == arguments.sweep:
-        path = arguments.sweep.with_name("profiles-" + arguments.sweep.name)
+    if path == arguments.sweep or path.suffix != ".gz":
+        path = arguments.sweep.with_name(f"profiles-{arguments.sweep.stem}.gz")
     stored = profiles(path, groups, arguments.trace)
     chosen = {n: r for n, r in groups.items() if not arguments.cases or any(word in n for word in arguments.cases)}
     header = sweep.get("environment") or sweep.get("header") or sweep

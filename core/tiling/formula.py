@@ -79,6 +79,10 @@ def _combine(operator: str | None, *operands: Formula | None) -> Formula | None:
         return None
     if operator == "floordiv" and isinstance(known[0], tuple) and known[0][0] == "floordiv" and known[0][2] == 1:
         return ("floordiv", known[0][1], known[1])  # an axis, which stands for itself divided by one
+    if operator == "and" and any(isinstance(operand, int) for operand in known):
+        rest = [operand for operand in known if not isinstance(operand, int)]
+        if len(rest) == 1:
+            return rest[0] if all(operand for operand in known if isinstance(operand, int)) else 0
     formula = (operator, *known)
     return value_of(formula, {}) if all(isinstance(operand, int | float) for operand in known) else formula
 

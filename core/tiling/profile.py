@@ -207,7 +207,8 @@ class LaunchProfile:
     Attributes:
         grid: blocks per axis, x first.
         threads: threads per block the author asked for; None when the backend chooses.
-        copy_threads: those of them that only copy.
+        copy_threads: those of them that do not compute, where a kernel gives threads different things to do.
+        roles: the threads of each group that does, by the name its loops carry.
         order, panel: `row` or `column` and the panel in blocks of a swizzled launch order; `row` and 0 without.
         cluster: blocks of a cluster.
         loops: the block itself, then every loop and condition, outer before inner.
@@ -216,6 +217,7 @@ class LaunchProfile:
     grid: tuple[int, ...]
     threads: int | None
     copy_threads: int
+    roles: tuple[tuple[str, int], ...]
     order: str
     panel: int
     cluster: int

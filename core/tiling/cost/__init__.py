@@ -72,7 +72,8 @@ def _launch(launch: LaunchProfile, m: Machine, assumptions: dict[str, None]) -> 
     active = max(1, min(m.units, launch.blocks))
     port = min(m.l2_port_bytes_per_s, m.l2_bytes_per_s / active)
     missed = min(1.0, moved.memory_bytes / (moved.unit_bytes * launch.blocks)) if moved.unit_bytes else 0.0
-    rates = Rates(port, min(port, m.memory_bytes_per_s / (active * missed)) if missed else port)
+    latency = m.cost["l2_latency_s"] + missed * (m.cost["memory_latency_s"] - m.cost["l2_latency_s"])
+    rates = Rates(port, min(port, m.memory_bytes_per_s / (active * missed)) if missed else port, latency)
     step = steps(launch, each.each, resident, rates, m)
     times = [block_time(launch, step, trips, resident, rates, m) for trips in samples]
     return launch_time(launch, times, resident, moved, m), resident

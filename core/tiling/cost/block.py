@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from core.tiling.cost.body import Body, soft_maximum
+from core.tiling.cost.body import Body, soft_maximum, threads_of
 from core.tiling.cost.machine import Machine
 from core.tiling.cost.occupancy import Residency
 from core.tiling.profile import LaunchProfile
@@ -21,10 +21,17 @@ _GROUP_WAVES = 4
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Bytes per second of one unit, with all units at work: through its port, and of a mixture of cache and memory."""
+    """What one unit gets, with all units at work.
+
+    Attributes:
+        port: bytes per second through its port.
+        mixed: the same of what comes partly from the cache, partly from memory, as this launch does.
+        latency: seconds until such a load arrives.
+    """
 
     port: float
     mixed: float
+    latency: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,21 +56,26 @@ class Step:
 
 def steps(launch: LaunchProfile, each: Sequence[Body], residency: Residency, rates: Rates, m: Machine) -> list[Step]:
     """What one execution of each loop's body takes."""
-    resident_waves = max(1, residency.threads // m.lanes) if m.simt else m.sub_units
-    waves_each = resident_waves / m.sub_units
-    contexts = 2.0 if m.split_units else max(1.0, resident_waves / _GROUP_WAVES)
     found = []
-    for loop, body in zip(launch.loops, each, strict=True):
+    for index, (loop, body) in enumerate(zip(launch.loops, each, strict=True)):
+        waves = max(1, threads_of(launch, index, residency) // m.lanes) if m.simt else m.sub_units
+        waves_each = waves / m.sub_units
+        contexts = 2.0 if m.split_units else max(1.0, waves / _GROUP_WAVES)
         feed, work = max(body.matrix, body.shared), body.vector / issue(waves_each, m) + body.special
         overlap = contexts + body.in_flight * m.cost["in_flight_contexts"]
         compute = max(feed, work) + min(feed, work) / overlap + body.latency
         stages = max(2, loop.stages) if m.plans_memory else loop.stages
-        latency = m.cost["memory_latency_s"] if body.loaded else 0.0
+        latency = rates.latency if body.loaded else 0.0
         if stages >= 1 and body.staged:
             rest = body.loaded - body.staged
-            arrival = latency + body.staged / rates.port
-            seconds = max(compute, body.staged / rates.port, (arrival + compute) / stages)
-            start, awaited = arrival, rest + body.stored
+            transfer = body.staged / rates.port
+            # A stage is free again when it has arrived and what it held has been used.
+            turnover = (latency + compute) / stages
+            sharp = m.cost["load_sharpness"]
+            seconds = max(compute, (transfer**sharp + turnover**sharp) ** (1 / sharp))
+            if stages == 1:
+                seconds = latency + transfer + compute
+            start, awaited = latency + transfer, rest + body.stored
         else:
             seconds = compute + latency
             start, awaited = 0.0, body.loaded + body.stored
@@ -121,7 +133,7 @@ def block_time(
     """The time of a block that runs each loop `trips` times."""
     matrix = vector = shared = moved = awaited = 0.0
     # Roles (threads that do different things) run side by side: the longest of their chains counts.
-    chains: dict[str, float] = {"": m.cost["block_start_s"]}
+    chains: dict[str, float] = {"": m.cost["block_start_s"] + (launch.cluster > 1) * m.cost["cluster_s"]}
     for loop, step, runs in zip(launch.loops, each, trips, strict=True):
         if not runs:
             continue

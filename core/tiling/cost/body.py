@@ -60,13 +60,18 @@ def soft_maximum(values: Iterable[float]) -> float:
     return float(most * sum((value / most) ** _SHARPNESS for value in found) ** (1 / _SHARPNESS))
 
 
+def threads_of(launch: LaunchProfile, loop: int, residency: Residency) -> int:
+    """The threads that run a loop's body."""
+    return dict(launch.roles).get(launch.loops[loop].role, residency.threads)
+
+
 def bodies(launch: LaunchProfile, residency: Residency, m: Machine) -> Bodies:
     """What each loop's body takes."""
     each = [Body() for _ in launch.loops]
     found = Bodies(each)
     feed = m.feed_bytes_per_s(sum(buffer.total_bytes for buffer in launch.buffers))
     for product in launch.products:
-        cost = product_cost(product, residency.threads, m)
+        cost = product_cost(product, threads_of(launch, product.loop, residency), m)
         body = each[product.loop]
         body.matrix += cost.seconds
         body.shared += cost.shared_bytes / feed
@@ -81,7 +86,7 @@ def bodies(launch: LaunchProfile, residency: Residency, m: Machine) -> Bodies:
         else:
             each[work.loop].vector += seconds
     for reduction in launch.reductions:
-        seconds, latency = reduction_cost(reduction, residency.threads, m)
+        seconds, latency = reduction_cost(reduction, threads_of(launch, reduction.loop, residency), m)
         each[reduction.loop].vector += seconds
         each[reduction.loop].latency += latency
     for touched in launch.shared:

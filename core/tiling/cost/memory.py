@@ -38,6 +38,11 @@ def sector_bytes(access: GlobalAccess, m: Machine) -> float:
     return access.bytes * ceil(run / sector) * sector / run
 
 
+def run_bytes(access: GlobalAccess) -> float:
+    """Bytes of one piece of an access, at least one."""
+    return max(1.0, access.run_bytes)
+
+
 def traffic(launch: LaunchProfile, trips: tuple[float, ...], slots: int, m: Machine) -> Traffic:
     """Traffic of a launch whose blocks run each loop `trips` times, `slots` blocks at a time."""
     blocks = launch.blocks
@@ -51,7 +56,11 @@ def traffic(launch: LaunchProfile, trips: tuple[float, ...], slots: int, m: Mach
         executed = sector_bytes(access, m) * trips[access.loop]
         unit += executed
         cache += executed / access.receivers
-        distinct = executed / _repeats(access, launch, trips)
+        distinct = (
+            executed
+            / _repeats(access, launch, trips)
+            * max(1.0, m.cost["memory_line_bytes"] / run_bytes(access)) ** 0.5
+        )
         if access.mode == "read":
             key = (access.tensor, access.shares)
             if key in seen:  # what a block reads a second time is in the cache still, as far as all blocks' tiles fit

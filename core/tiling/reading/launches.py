@@ -84,7 +84,8 @@ class _Reader:
     loops: list[Loop] = field(default_factory=list)
     real_loops: set[int] = field(default_factory=set)
     role: str = ""
-    role_threads: dict[str, int] = field(default_factory=dict)
+    roles: dict[str, range] = field(default_factory=dict)
+    branches: dict[int, range] = field(default_factory=dict)
     accesses: list[GlobalAccess] = field(default_factory=list)
     shared: list[SharedAccess] = field(default_factory=list)
     products: list[MatrixProduct] = field(default_factory=list)
@@ -103,10 +104,13 @@ class _Reader:
         self.accumulators |= {id(stmt.a.buffer.storage) for stmt in gemms if stmt.a.buffer.scope is Scope.FRAGMENT}
         self.operands = {id(region.buffer.storage) for stmt in gemms for region in (stmt.a, stmt.b, stmt.c)}
         self.loops.append(Loop(-1, 0, 1, 0))
+        if launch.threads is not None:
+            self.branches[0] = range(prod(launch.threads))
         self._body(launch.body, 0, {})
         order, panel = _swizzle(launch)
         threads = None if launch.threads is None else prod(launch.threads)
         working = {self.loops[p.loop].role for p in self.products} | {self.loops[w.loop].role for w in self.vector}
+        computing = working - {""}
         copiers = {self.loops[access.loop].role for access in self.accesses} - working - {""}
         if copiers:
             sizes = {b.storage.name: buffer_bytes(b, self.environment) or 0 for b in reversed(launch.buffers)}
@@ -114,7 +118,8 @@ class _Reader:
         found = LaunchProfile(
             grid=tuple(self._number(extent, "a grid axis") for _, extent in launch.grid),
             threads=threads,
-            copy_threads=sum(self.role_threads[role] for role in copiers),
+            copy_threads=(threads or 0) - sum(len(self.roles[role]) for role in computing) if computing else 0,
+            roles=tuple((role, len(self.roles[role])) for role in sorted(computing)),
             order=order,
             panel=panel,
             cluster=self.cluster,
@@ -219,18 +224,13 @@ class _Reader:
     def _conditional(self, stmt: If, loop: int, parallel: Mapping[Var, int]) -> None:
         then, otherwise = stmt.then, stmt.otherwise
         taken = formula_of(stmt.condition, self.names)
-        split = None
-        if loop == 0 and not self.role and self.launch.threads and isinstance(stmt.condition, Compare):
-            bound = evaluate(stmt.condition.b, self.environment)
-            split = thread_split(stmt.condition, prod(self.launch.threads), bound)
-        if split is not None:
-            for body, threads in zip((then, otherwise), split, strict=True):
-                if body:
-                    self.role = f"role{len(self.role_threads)}"
-                    self.role_threads[self.role] = threads
-                    self._body(body, self._enter(loop, 0, 1, 0), parallel)
-                    self.role = ""
-            return
+        # Where all threads, or all of one branch, divide again: each side is a role of its own.
+        own = self.branches.get(loop)
+        if own is not None and isinstance(stmt.condition, Compare):
+            split = thread_split(stmt.condition, own, evaluate(stmt.condition.b, self.environment))
+            if split is not None:
+                self._divide(tuple(zip((then, otherwise), split, strict=True)), loop, parallel)
+                return
         if taken is not None and not otherwise and (trips := rounds(taken, loop, self.loops)) is not None:
             self.loops[loop] = replace(self.loops[loop], trips=trips)
             self._body(then, loop, parallel)
@@ -243,6 +243,19 @@ class _Reader:
             self._body(then, self._enter(loop, 0, ("ne", taken, 0), 0), parallel)
         if otherwise:
             self._body(otherwise, self._enter(loop, 0, ("eq", taken, 0), 0), parallel)
+
+    def _divide(
+        self, sides: tuple[tuple[tuple[Stmt, ...], range], ...], loop: int, parallel: Mapping[Var, int]
+    ) -> None:
+        outer = self.role
+        for body, threads in sides:
+            if body and threads:
+                self.role = f"role{len(self.roles)}"
+                self.roles[self.role] = threads
+                index = self._enter(loop, 0, 1, 0)
+                self.branches[index] = threads
+                self._body(body, index, parallel)
+                self.role = outer
 
     def _operator(self, stmt: Stmt, loop: int, parallel: Mapping[Var, int]) -> None:
         match stmt:

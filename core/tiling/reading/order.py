@@ -17,6 +17,8 @@ def rounds(condition: Formula, loop: int, loops: Sequence[Loop]) -> Formula | No
     too many does nothing, so the condition says how many there are. None for a condition of another form.
     """
     match condition:
+        case ("lt", ("add", block, ("mul", _, _) as turns), int(tiles)) if turns[1] == f"loop{loop}":
+            return rounds(("lt", ("add", turns, block), tiles), loop, loops)
         case ("lt", ("add", ("mul", turn, int(blocks)), block), int(tiles)) if turn == f"loop{loop}" and blocks > 0:
             most = loops[loop].trips
             if f"loop{loop}" in names_in(block) or not isinstance(most, int) or most * blocks < tiles:

@@ -9,16 +9,17 @@ from core.program.nodes import Compare, CompareOp, Expr, Var, VarKind
 from core.tiling.profile import GlobalAccess, Loop, MatrixProduct
 
 
-def thread_split(condition: Expr, threads: int, bound: int | None) -> tuple[int, int] | None:
-    """How many of `threads` take each side of `thread >= bound` or `thread < bound`; None for other conditions."""
+def thread_split(condition: Expr, threads: range, bound: int | None) -> tuple[range, range] | None:
+    """Which of `threads` take each side of `thread >= bound` or `thread < bound`; None for other conditions."""
     if not isinstance(condition, Compare) or bound is None:
         return None
     if not isinstance(condition.a, Var) or condition.a.kind is not VarKind.THREAD:
         return None
-    rest = max(0, threads - bound)
+    middle = min(max(bound, threads.start), threads.stop)
+    below, above = range(threads.start, middle), range(middle, threads.stop)
     if condition.op is CompareOp.GE:
-        return rest, bound
-    return (bound, rest) if condition.op is CompareOp.LT else None
+        return above, below
+    return (below, above) if condition.op is CompareOp.LT else None
 
 
 def join_copiers(

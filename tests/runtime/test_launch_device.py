@@ -311,10 +311,8 @@ def test_launches_in_order_under_their_conditions() -> None:
 def test_without_a_c_compiler_the_plan_is_interpreted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from core.codegen import host
 
-    def none() -> Any:
-        raise core.ToolchainNotFound("no C compiler here")
-
-    monkeypatch.setattr(host, "find_c_compiler", none)
+    # Not the search itself: nvcc needs a host compiler of its own.
+    monkeypatch.setattr(host, "build_launch", lambda *_, **__: {})
     monkeypatch.setenv("TILEHAL_CACHE_DIR", str(tmp_path))
     kernel = core.compile(launch_kernels.scaled(), target="cuda", out_idx=[3])
     x = torch.randn(9, 64, device="cuda")

@@ -64,7 +64,7 @@ def steps(launch: LaunchProfile, each: Sequence[Body], residency: Residency, rat
         feed, work = max(body.matrix, body.shared), body.vector / issue(waves_each, m) + body.special
         overlap = contexts + body.in_flight * m.cost["in_flight_contexts"]
         compute = max(feed, work) + min(feed, work) / overlap + body.latency
-        stages = max(2, loop.stages) if m.plans_memory else loop.stages
+        stages = m.stages(loop.stages)
         latency = rates.latency if body.loaded else 0.0
         if stages >= 1 and body.staged:
             rest = body.loaded - body.staged

@@ -102,6 +102,16 @@ class Machine:
         """Whether the vendor's compiler double-buffers by itself, whatever the stages say."""
         return bool(self.chip.codegen.get("plans_memory"))
 
+    def stages(self, asked: int) -> int:
+        """The stages that a loop asked to have so many really runs ahead by.
+
+        A compiler that plans memory buffers twice whatever is asked. Copies that threads make themselves are one stage
+        ahead at most: in their registers.
+        """
+        if self.plans_memory:
+            return max(2, asked)
+        return min(asked, 2) if self.chip.codegen.get("synchronous_copies") else asked
+
     @property
     def split_units(self) -> bool:
         """Whether matrix and vector work run on cores of their own, which can overlap within a block."""

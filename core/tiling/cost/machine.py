@@ -91,6 +91,8 @@ class Machine:
     cost: dict[str, float]
     assumed: dict[str, str]
     _matrix: dict[tuple[str, str], tuple[float, str | None]] = field(default_factory=dict)
+    _occupancy: dict[tuple[int, int, int], int | None] = field(default_factory=dict)
+    _scopes: dict[str, tuple[MemorySpace, ...]] = field(default_factory=dict)
 
     @property
     def warp_specialises(self) -> bool:
@@ -135,6 +137,19 @@ class Machine:
                 break
             rate /= 2
         return rate
+
+    def memories_for_scope(self, scope: str) -> tuple[MemorySpace, ...]:
+        """As the chip's, remembered."""
+        if scope not in self._scopes:
+            self._scopes[scope] = self.chip.memories_for_scope(scope)
+        return self._scopes[scope]
+
+    def resident_blocks(self, threads: int, registers: int, shared: int) -> int | None:
+        """Blocks that a unit holds, as far as the chip's figures say, remembered."""
+        key = (threads, registers, shared)
+        if key not in self._occupancy:
+            self._occupancy[key] = self.chip.occupancy(threads, registers, 0, shared).at_most
+        return self._occupancy[key]
 
     def matrix_per_s(self, dtype: str, accumulator: str) -> tuple[float, str | None]:
         """Operations per second of one unit's matrix pipe (a multiply-add counts two), and what was assumed."""

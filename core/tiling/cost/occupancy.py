@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING
 
-from core.tiling.cost.machine import Machine
+from core.tiling.cost.machine import Machine, machine
 from core.tiling.cost.shared import added_bytes, pipelined
 from core.tiling.profile import LaunchProfile, OnChipBuffer
 
@@ -69,10 +69,7 @@ def residency(launch: LaunchProfile, m: Machine) -> Residency:
     # Fragments loaded from global memory can be loaded when they are wanted: they are not spilled.
     spilled = max(0, registers - most) and max(0, estimated_registers(launch, threads, m, loaded=False) - most)
     shared = sum(bytes_ for name, bytes_ in memory.items() if name in _shared_names(m.chip))
-    occupancy = m.chip.occupancy(launched, min(registers, most), 0, shared)
-    blocks = occupancy.at_most
-    if specialised:
-        blocks = 1
+    blocks = 1 if specialised else m.resident_blocks(launched, min(registers, most), shared)
     return Residency(
         threads, launched, specialised, registers, spilled, None if blocks is None else max(1, blocks), memory
     )
@@ -141,8 +138,9 @@ def demands(launch: LaunchProfile, chip: Chip) -> list[tuple[MemorySpace, tuple[
     """
     operands = {name for product in launch.products for name in (product.a_buffer, product.b_buffer)}
     found: dict[str, tuple[MemorySpace, tuple[OnChipBuffer, ...]]] = {}
+    m = machine(chip)
     for buffer in launch.buffers:
-        served = chip.memories_for_scope(buffer.scope)
+        served = m.memories_for_scope(buffer.scope)
         if len(served) > 1 and buffer.name in operands:
             served = chip.memories_for_scope("shared") or served
         if served:

@@ -139,12 +139,16 @@ def traced_profiles(rows: list[Row]) -> dict[str, Any]:
 
     factory, given = factory_and_arguments(Case(rows[0]["operator"], rows[0]["shape"]))
     arguments = factory.arguments((), given)
-    defaults = {name: parameter.choices[0] for name, parameter in factory.parameters.items() if parameter.choices}
+    # A parameter that came after the sweep stands at what leaves the kernel as it was.
+    defaults = {
+        name: parameter.choices[0] if parameter.choices else max(parameter.minimum or 0, int(parameter.role == "split"))
+        for name, parameter in factory.parameters.items()
+    }
 
     def trace(tiles: Mapping[str, Any]) -> Program:
         return Program(factory.trace(arguments, tiles).prim_func)
 
-    tiles = [{**defaults, **{n: 0 for n in factory.parameters if n not in defaults}, **row["tiles"]} for row in rows]
+    tiles = [{**defaults, **row["tiles"]} for row in rows]
     family = ProfileFamily.fit(trace, factory.parameters, tiles)
     structures: list[Any] = []
     entries: list[Any] = []

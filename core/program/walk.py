@@ -11,6 +11,17 @@ from core.program.nodes import Expr, For, If, Launch, Parallel, Region, Stmt, Vi
 _BODIES = frozenset({"body", "then", "otherwise"})
 
 
+#: Names of each node class's fields: walking asks for them at every node.
+_FIELDS: dict[type, tuple[str, ...]] = {}
+
+
+def _field_names(cls: type[Stmt] | type[Expr]) -> tuple[str, ...]:
+    found = _FIELDS.get(cls)
+    if found is None:
+        found = _FIELDS[cls] = tuple(field.name for field in fields(cls))
+    return found
+
+
 def children(stmt: Stmt) -> tuple[Stmt, ...]:
     """The statements directly inside a statement, in source order."""
     if isinstance(stmt, If):
@@ -32,22 +43,22 @@ def statements(root: View | Stmt | tuple[Stmt, ...]) -> Iterator[Stmt]:
 
 def expressions(stmt: Stmt) -> Iterator[Expr]:
     """Every expression of a statement itself and their sub-expressions; nested statements are left out."""
-    for field in fields(stmt):
-        if field.name not in _BODIES:
-            yield from _inside(getattr(stmt, field.name))
+    for name in _field_names(type(stmt)):
+        if name not in _BODIES:
+            yield from _inside(getattr(stmt, name))
 
 
 def subexpressions(expr: Expr) -> Iterator[Expr]:
     """`expr` and everything inside it."""
     yield expr
-    for field in fields(expr):
-        yield from _inside(getattr(expr, field.name))
+    for name in _field_names(type(expr)):
+        yield from _inside(getattr(expr, name))
 
 
 def regions(stmt: Stmt) -> Iterator[Region]:
     """The regions a statement names."""
-    for field in fields(stmt):
-        value = getattr(stmt, field.name)
+    for name in _field_names(type(stmt)):
+        value = getattr(stmt, name)
         if isinstance(value, Region):
             yield value
 

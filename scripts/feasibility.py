@@ -234,6 +234,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=14, help="accepted, and refused, of each case")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--targets", nargs="*", default=[], help="of the cases (all)")
+    parser.add_argument("--operators", nargs="*", default=[], help="of the cases (all)")
     parser.add_argument("--launch", action="store_true", help="run what is for this machine's device")
     parser.add_argument("--report", action="store_true", help="only print what the results say")
     parser.add_argument("--predict", action="store_true", help="only predict shared memory anew, and report")
@@ -242,7 +243,9 @@ def main() -> int:
     if not (options.report or options.predict):
         logging.disable(logging.CRITICAL)
         configurations = {
-            one.identity: one for case in cases(options.targets) for one in drawn(*case, count=options.count)
+            one.identity: one
+            for case in cases(options.targets, options.operators)
+            for one in drawn(*case, count=options.count)
         }
         run(list(configurations.values()), options.results, options.jobs, options.launch)
     rows = rows_of(options.results)

@@ -97,11 +97,11 @@ def completed(factory: Any, tiles: Mapping[str, Any]) -> dict[str, Any]:
     return {**added, **tiles}
 
 
-def cases(targets: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """(operator, target, arguments) of every case, for the targets asked for."""
+def cases(targets: Sequence[str], operators: Sequence[str]) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """(operator, target, arguments) of every case, for the targets and operators asked for; none is all."""
     for operator, entries in (("gemm", _GEMM), ("attention", _ATTENTION), ("softmax", _ROWS), ("layernorm", _ROWS)):
         for target, arguments in entries:
-            if not targets or target in targets:
+            if (not targets or target in targets) and (not operators or operator in operators):
                 yield operator, target, arguments
 
 

@@ -26,7 +26,8 @@ from typing import Any
 import core
 import core.tiling.profile
 from core.tiling.cost import predict
-from core.tiling.family import ProfileFamily, build, flatten, structure_from_json, structure_to_json
+from core.tiling.family import ProfileFamily
+from core.tiling.flat import build, flatten, structure_from_json, structure_to_json
 from core.tiling.prediction import Prediction
 
 Row = dict[str, Any]

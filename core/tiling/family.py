@@ -13,13 +13,13 @@ own. What cannot be explained is traced when it is asked for, and `notes` says s
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from math import isclose
 from typing import TYPE_CHECKING, Any
 
 from core.errors import TileHALError
-from core.tiling import profile as records
+from core.tiling.flat import Flat, Number, build, flatten
 from core.tiling.parameters import TileParameter, Value
 from core.tiling.profile import ESTIMATE_TOLERANCE, Estimate, Profile, profile
 from core.tiling.rules import Tiles
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 _CHECKS = 8
 #: Candidates that those are chosen from.
 _LOOKED_AT = 300
-
-Number = int | float
 
 
 class ProfileFamily:
@@ -47,7 +45,7 @@ class ProfileFamily:
         self.notes: list[str] = []
         self._trace = trace
         self._names = tuple(names)
-        self._traced: dict[tuple[Value, ...], _Flat | TileHALError] = {}
+        self._traced: dict[tuple[Value, ...], Flat | TileHALError] = {}
         self._members: list[_Member] = []
 
     @classmethod
@@ -96,7 +94,7 @@ class ProfileFamily:
     def _key(self, tiles: Tiles) -> tuple[Value, ...]:
         return tuple(tiles[name] for name in self._names)
 
-    def _at(self, key: tuple[Value, ...]) -> _Flat | TileHALError:
+    def _at(self, key: tuple[Value, ...]) -> Flat | TileHALError:
         """The trace of a configuration, flattened; the error where it has none."""
         if key not in self._traced:
             try:
@@ -144,7 +142,7 @@ class ProfileFamily:
                 return
 
     def _explain(
-        self, keys: list[tuple[Value, ...]], values: list[list[Value]], base: tuple[Value, ...], center: _Flat
+        self, keys: list[tuple[Value, ...]], values: list[list[Value]], base: tuple[Value, ...], center: Flat
     ) -> None:
         member = _Member(base, center)
         for position, own in enumerate(values):
@@ -172,7 +170,7 @@ class _Member:
     """Profiles of one structure: the numbers at `base`, and what each other value of a parameter makes of them."""
 
     base: tuple[Value, ...]
-    center: _Flat
+    center: Flat
     effects: dict[tuple[int, Value], list[tuple[int, float, bool]]] = field(default_factory=dict)
 
     @property
@@ -250,7 +248,7 @@ def _connected(keys: Sequence[tuple[Value, ...]]) -> list[list[tuple[Value, ...]
 
 
 def _interacting(
-    member: _Member, key: tuple[Value, ...], found: _Flat | TileHALError, values: list[list[Value]]
+    member: _Member, key: tuple[Value, ...], found: Flat | TileHALError, values: list[list[Value]]
 ) -> int | None:
     """A parameter that acts together with another on a number which is not what it should be: by it candidates part.
 
@@ -273,7 +271,7 @@ def _interacting(
     return min(other, key=order)
 
 
-def _agrees(member: _Member, key: tuple[Value, ...], found: _Flat | TileHALError) -> bool:
+def _agrees(member: _Member, key: tuple[Value, ...], found: Flat | TileHALError) -> bool:
     if isinstance(found, TileHALError):
         return True  # it is refused when its turn comes
     numbers = member.numbers(key)
@@ -299,76 +297,3 @@ def _middle(keys: list[tuple[Value, ...]], values: list[list[Value]]) -> tuple[V
 
 def _with(key: tuple[Value, ...], position: int, value: Value) -> tuple[Value, ...]:
     return (*key[:position], value, *key[position + 1 :])
-
-
-# -- A profile as a structure and its numbers ---------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Flat:
-    """`structure` is what is left of a profile when its numbers are taken out."""
-
-    structure: Any
-    numbers: tuple[Number, ...]
-
-
-class _Hole:
-    """Where a number was."""
-
-
-_HOLE = _Hole()
-
-
-def flatten(found: Any) -> _Flat:
-    """A nest of dataclasses and tuples as its structure and its numbers, in order."""
-    numbers: list[Number] = []
-
-    def visit(value: Any) -> Any:
-        if isinstance(value, bool | str) or value is None:
-            return value
-        if isinstance(value, int | float):
-            numbers.append(value)
-            return _HOLE
-        if isinstance(value, tuple):
-            return tuple(map(visit, value))
-        return (type(value), *(visit(getattr(value, part.name)) for part in fields(value)))
-
-    return _Flat(visit(found), tuple(numbers))
-
-
-def build(structure: Any, numbers: tuple[Number, ...]) -> Profile:
-    """The profile with this structure and these numbers."""
-    found = _build(structure, iter(numbers))
-    assert isinstance(found, Profile)
-    return found
-
-
-def _build(structure: Any, numbers: Iterator[Number]) -> Any:
-    if structure is _HOLE:
-        return next(numbers)
-    if not isinstance(structure, tuple):
-        return structure
-    if structure and isinstance(structure[0], type):
-        return structure[0](*[_build(part, numbers) for part in structure[1:]])
-    return tuple([_build(part, numbers) for part in structure])
-
-
-def structure_to_json(structure: Any) -> Any:
-    """A structure as plain data, for a file."""
-    if structure is _HOLE:
-        return 0
-    if not isinstance(structure, tuple):
-        return structure
-    if structure and isinstance(structure[0], type):
-        return [structure[0].__name__, *map(structure_to_json, structure[1:])]
-    return ["", *map(structure_to_json, structure)]
-
-
-def structure_from_json(data: Any) -> Any:
-    """The structure that :func:`structure_to_json` wrote."""
-    if data == 0 and not isinstance(data, bool):
-        return _HOLE
-    if not isinstance(data, list):
-        return data
-    name, *parts = data
-    return (*((getattr(records, name),) if name else ()), *map(structure_from_json, parts))

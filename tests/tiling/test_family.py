@@ -12,7 +12,8 @@ import core
 from core.errors import KernelError
 from core.program import Program
 from core.tiling import KernelFactory, Tiles
-from core.tiling.family import ProfileFamily, build, flatten, structure_from_json, structure_to_json
+from core.tiling.family import ProfileFamily
+from core.tiling.flat import build, flatten, structure_from_json, structure_to_json
 from core.tiling.profile import profile
 
 

@@ -193,6 +193,27 @@ def test_copies_of_threads_that_only_copy_belong_to_the_loop_that_uses_the_tiles
     assert found.unknown == ()
 
 
+def test_a_branch_of_few_threads_beside_a_product_of_all_is_no_role() -> None:
+    @T.prim_func
+    def main(A: T.Tensor((128, 64), "float16"), B: T.Tensor((64, 128), "float16"), C: T.Tensor((128, 128), "float32")):
+        with T.Kernel(1, threads=128) as _:
+            a = T.alloc_shared((128, 64), "float16")
+            b = T.alloc_shared((64, 128), "float16")
+            c = T.alloc_fragment((128, 128), "float32")
+            t = T.alloc_local((4,), "float32")
+            T.copy(A, a)
+            T.copy(B, b)
+            T.clear(c)
+            T.gemm(a, b, c)
+            if T.get_thread_binding() < 32:
+                for i in T.Parallel(4):
+                    t[i] = t[i] * 2.0
+            T.copy(c, C)
+
+    launch = launch_of(main)
+    assert (launch.threads, launch.copy_threads, launch.roles) == (128, 0, ())
+
+
 def test_what_depends_on_data_is_named() -> None:
     @T.prim_func
     def main(n: T.Tensor((4,), "int32"), A: T.Tensor((4, 1024), "float32")):

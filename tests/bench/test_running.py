@@ -127,7 +127,7 @@ def test_the_command_measures_shows_draws_and_writes(tmp_path, capsys):
 
 def _unwrapped(text: str) -> str:
     """What was printed on one line: where a long path stands in it, the terminal's width breaks it."""
-    return " ".join(text.split())
+    return " ".join(text.replace("│", " ").split())
 
 
 def test_mistakes_are_said_before_anything_is_measured(tmp_path, capsys):

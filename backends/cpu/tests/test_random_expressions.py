@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -142,8 +143,19 @@ def conditions(draw: st.DrawFn, depth: int) -> Expr:
     return Compare("bool", op, draw(values(dtype, depth)), draw(values(dtype, depth)))
 
 
+@dataclass(frozen=True)
+class Example:
+    """A program that prints as its source: the tree itself fills pages."""
+
+    view: View
+
+    def __repr__(self) -> str:
+        text = cpp.generate(self.view, title="random").text
+        return text[-6000:]
+
+
 @st.composite
-def programs(draw: st.DrawFn) -> View:
+def programs(draw: st.DrawFn) -> Example:
     """A kernel that stores several random expressions of each dtype it draws, some through a binding."""
     body: list[Any] = []
     parameters = [Parameter(buffer.name, buffer) for buffer in INPUTS.values()]
@@ -162,7 +174,7 @@ def programs(draw: st.DrawFn) -> View:
         body.append(Store(out, (index(),), value, (0,)))
     blocks = Const("int32", -(-ELEMENTS // BLOCK))
     loop = Parallel((I,), (Const("int32", BLOCK),), tuple(body))
-    return View("random", tuple(parameters), (), (Launch(((BX, blocks),), None, (), (loop,)),))
+    return Example(View("random", tuple(parameters), (), (Launch(((BX, blocks),), None, (), (loop,)),)))
 
 
 def arrays(view: View, seed: int) -> list[np.ndarray[Any, Any]]:
@@ -184,15 +196,16 @@ def arrays(view: View, seed: int) -> list[np.ndarray[Any, Any]]:
 
 
 @settings(max_examples=25)
-@given(view=programs(), seed=st.integers(0, 2**16))
+@given(example=programs(), seed=st.integers(0, 2**16))
 def test_compiled_expressions_are_the_interpreter_s(
-    tmp_path_factory: pytest.TempPathFactory, view: View, seed: int
+    tmp_path_factory: pytest.TempPathFactory, example: Example, seed: int
 ) -> None:
+    view = example.view
     folder: Path = tmp_path_factory.mktemp("random")
     source = cpp.generate(view, title="random")
     lowered = LoweredKernel(
         "cpu:host", "cpp", "c++", source.text, source.launches, Signature("random", ()),
-        metadata={"function": source.function},
+        metadata={"function": source.function, "call": {"name": source.call, "types": list(source.call_types)}},
     )  # fmt: skip
     launcher = CpuLauncher(build(host_chip(), lowered, BuildRequest(folder, CompileOptions())))
     want = arrays(view, seed)

@@ -18,7 +18,7 @@ from core._tilelang.native import (
     runtime_metadata,
 )
 from core._tilelang.simt import GemmEmitter, SimtModules, lower_simt, supported_wave_lanes
-from core._tilelang.tracing import TracedKernel, is_prim_func, trace, user_location
+from core._tilelang.tracing import TracedKernel, is_prim_func, named, trace, user_location
 
 __all__ = [
     "DeviceFunction",
@@ -38,6 +38,7 @@ __all__ = [
     "load_native",
     "lower_native",
     "lower_simt",
+    "named",
     "runtime_metadata",
     "supported_wave_lanes",
     "tilelang_version",

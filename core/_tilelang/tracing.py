@@ -3,6 +3,7 @@
 from __future__ import annotations
 import __future__
 
+import re
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
@@ -86,6 +87,18 @@ def trace(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced
             hint="a kernel factory ends with `return main`, where main is its @T.prim_func",
         )
     return TracedKernel(prim_func, None, {}, ())
+
+
+def named(prim_func: Any, name: str) -> Any:
+    """The same PrimFunc under another name, which its entry points, errors and whatever profiles it go by.
+
+    `name` becomes an identifier of the languages that backends print; without a letter of theirs in it (the name of a
+    lambda, a word in another script) the function keeps its own.
+    """
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    if name.isidentifier() and re.search("[A-Za-z]", plain):
+        return prim_func.with_attr("global_symbol", plain)
+    return prim_func
 
 
 @contextmanager

@@ -103,11 +103,6 @@ class Product:
 
     def program(self, body: Callable[..., Any]) -> Any:
         """The PrimFunc of a macro that takes A, B, C, the bias and the residual (None where there is none)."""
-
-        def named(function: Any) -> Any:
-            """Whichever signature it is, profilers and errors call it by the name of what it computes."""
-            return function.with_attr("global_symbol", "gemm")
-
         lead = () if self.batch is None else (self.batch,)
         a_shape = (*lead, *self.stored_a(self.M, self.K))
         b_shape = (*lead, *self.stored_b(self.K, self.N))
@@ -126,7 +121,7 @@ class Product:
             ):
                 body(A, B, C, bias, residual)
 
-            return named(with_both)
+            return with_both
         if self.bias:
 
             @T.prim_func
@@ -138,7 +133,7 @@ class Product:
             ):
                 body(A, B, C, bias, None)
 
-            return named(with_bias)
+            return with_bias
         if self.residual:
 
             @T.prim_func
@@ -150,10 +145,10 @@ class Product:
             ):
                 body(A, B, C, None, residual)
 
-            return named(with_residual)
+            return with_residual
 
         @T.prim_func
         def alone(A: T.Tensor(a_shape, dtype), B: T.Tensor(b_shape, dtype), C: T.Tensor(c_shape, out_dtype)):
             body(A, B, C, None, None)
 
-        return named(alone)
+        return alone

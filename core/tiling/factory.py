@@ -107,12 +107,16 @@ class KernelFactory:
         return values
 
     def trace(self, arguments: Mapping[str, Any], tiles: Tiles) -> TracedKernel:
-        """The PrimFunc for these arguments and tile values, with the declared outputs and the pass configurations."""
-        from core._tilelang import TracedKernel, trace
+        """The PrimFunc for these arguments and tile values, with the declared outputs and the pass configurations.
+
+        It goes by the factory's name, which is the one its user knows: a factory may have several functions inside,
+        and most call theirs `main`.
+        """
+        from core._tilelang import TracedKernel, named, trace
 
         traced = trace(self.function, (), {**arguments, **tiles})
         return TracedKernel(
-            traced.prim_func,
+            named(traced.prim_func, self.name),
             self._out_idx(traced.prim_func),
             {**traced.pass_configs, **self.pass_configs},
             traced.compile_flags,
@@ -174,7 +178,10 @@ class KernelFactory:
                 hint=f"use {self.name}.compile(..., target=...) to have them chosen for a chip",
                 location=self.location,
             )
-        return self.function(*args, **kwargs)
+        from core._tilelang import is_prim_func, named
+
+        made = self.function(*args, **kwargs)
+        return named(made, self.name) if is_prim_func(made) else made
 
 
 def kernel(

@@ -19,7 +19,7 @@ def test_the_snippets_run_in_order(tmp_path: Path) -> None:
     script.write_text("\n".join(blocks(GUIDE, "python")))
     finished = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
     assert finished.returncode == 0, finished.stderr
-    assert "<core.Kernel main for cpu:host via cpp (device)>" in finished.stdout
+    assert "<core.Kernel matmul for cpu:host via cpp (device)>" in finished.stdout
 
 
 def test_every_environment_variable_is_listed() -> None:

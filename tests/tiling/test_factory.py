@@ -1,5 +1,6 @@
 """`core.kernel` factories: tiles by rule, tiles by the user, and what is refused."""
 
+import re
 from typing import Any
 
 import pytest
@@ -52,6 +53,50 @@ def test_core_compile_takes_a_factory_too() -> None:
     kernel = core.compile(add, 16, 16, target="cpu", dtype="float16")
     a = torch.randn(16, 16).half()
     assert torch.equal(kernel(a, a), a + a)
+
+
+@pytest.mark.parametrize(
+    ("target", "entry"),
+    [("cpu", "add_launch"), ("cuda:h200", "add_kernel"), ("metax:c500", "add_kernel"), ("ascend:910b3", "add")],
+)
+def test_a_kernel_goes_by_its_factorys_name_in_the_code_of_every_chip(target: str, entry: str) -> None:
+    kernel = add.compile(16, 16, target=target, build=False)
+    assert (kernel.name, kernel.entry_points) == ("add", (entry,))
+    assert f"{entry}(" in kernel.get_kernel_source()
+    assert not re.search(r"\bmain", kernel.get_kernel_source())
+
+
+@core.kernel(out=["B"])
+def twice_over(N: int, *, threads: int = core.threads()):
+    @T.prim_func
+    def in_two_steps(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, 128), threads=threads) as block:
+            for i in T.Parallel(128):
+                B[block * 128 + i] = A[block * 128 + i] + 1
+        with T.Kernel(T.ceildiv(N, 128), threads=threads) as block:
+            for i in T.Parallel(128):
+                B[block * 128 + i] = B[block * 128 + i] * 2
+
+    return in_two_steps
+
+
+def test_launches_of_one_kernel_are_told_apart_and_a_name_inside_a_factory_is_its_own_business() -> None:
+    kernel = twice_over.compile(1000, target="cuda:h200", build=False)
+    assert kernel.entry_points == ("twice_over_kernel", "twice_over_kernel_1")
+    assert "in_two_steps" not in kernel.get_kernel_source()
+    assert twice_over.compile(1000, target="cpu").entry_points == ("twice_over_0_launch", "twice_over_1_launch")
+
+
+def test_a_factory_called_with_its_tiles_makes_the_very_kernel_that_compiling_it_makes() -> None:
+    tiles = {"block_M": 4, "block_N": 64, "threads": 64}
+    compiled = add.compile(16, 16, target="cuda:h200", build=False, **tiles)
+    called = core.compile(add(16, 16, **tiles), target="cuda:h200", build=False, out_idx=[2])
+    assert called.provenance.cache_key == compiled.provenance.cache_key
+
+
+def test_a_factory_without_a_name_of_letters_leaves_its_function_the_name_it_has() -> None:
+    nameless = core.kernel(lambda N: exponential(N, threads=128), out=["Y"])
+    assert nameless.compile(512, target="cpu", build=False).name == "main"
 
 
 def test_moving_a_kernel_keeps_the_users_numbers_and_chooses_the_others_again() -> None:

@@ -91,7 +91,7 @@ class TestMeasuring:
         assert self.measure(subject, given, FINE).verdict == "ok"
         assert running._prepared[0].arguments[0].unique().tolist() == [7.0]
         other = Conditions(**{**fields(conditions), "problem": "another", "values": pack({"Q": 1})})
-        with pytest.raises(TuningError, match="main has no parameter 'Q'"):
+        with pytest.raises(TuningError, match="planted has no parameter 'Q'"):
             self.measure(subject, other, FINE)
 
 

@@ -143,7 +143,7 @@ class TestReference:
     @pytest.mark.parametrize(
         ("reference", "said"),
         [
-            (tuned_kernels.raising, "the reference for main raised ValueError: no such thing"),
+            (tuned_kernels.raising, "the reference for twice raised ValueError: no such thing"),
             (tuned_kernels.two_outputs, "returned 2 tensors; the kernel writes 1"),
         ],
     )

@@ -104,6 +104,21 @@ class Target:
             details={"target": self.chip.target, "distribution": backend.distribution},
         )
 
+    def require_torch_device(self, *, manager: Manager | None = None) -> str:
+        """The torch device that addresses this chip here: `cuda:0`, `npu:1`, `cpu`.
+
+        Raises:
+            DeviceUnavailable: the chip is not on this machine, or it is and this torch cannot address it.
+        """
+        device = self.require_device(manager=manager)
+        if device.torch_device is None:
+            raise DeviceUnavailable(
+                f"this torch cannot address {self.chip.target} ({device.evidence})",
+                hint="install the vendor's build of torch",
+                details={"target": self.chip.target},
+            )
+        return device.torch_device
+
 
 def chip(target: str | Target | Chip = "auto", *, manager: Manager | None = None) -> Chip:
     """The hardware descriptor of a target: `chip("metax:c500")`, `chip("metax:c500+shared=128KiB")`.

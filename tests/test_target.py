@@ -180,6 +180,13 @@ class TestDevices:
             resolve("acme:one", manager=manager).require_device(manager=manager)
         assert "simulate=True" in caught.value.hint
 
+    def test_the_torch_device_of_a_chip_that_torch_cannot_address_is_an_error_and_never_the_cpu(self):
+        addressed = plugins(FakeVendor("acme", "one", devices=[DetectedDevice("one", 3, "smi", torch_device="npu:3")]))
+        assert resolve("acme:one", manager=addressed).require_torch_device(manager=addressed) == "npu:3"
+        unaddressed = plugins(FakeVendor("acme", "one", devices=[device("one", "acme-smi: One")]))
+        with pytest.raises(DeviceUnavailable, match=r"cannot address acme:one \(acme-smi: One\)"):
+            resolve("acme:one", manager=unaddressed).require_torch_device(manager=unaddressed)
+
 
 class TestErrors:
     def error(self, target, *vendors) -> TileHALError:

@@ -35,14 +35,14 @@ def launch_overhead(target: str, rounds: int = 300, calls: int = 50, most_s: flo
         most_s: when the sampling is over at the latest, after 7 rounds at least.
 
     Raises:
-        KernelError: one of TileHAL's ways gives a wrong result; or as :func:`core.compile`.
+        KernelError: one of TileHAL's ways gives a wrong result.
+        DeviceUnavailable: there is no device of the target here that torch can address; or as :func:`core.compile`.
     """
     import torch
 
     from core.target import resolve
 
-    found = resolve(target).require_device()
-    device = torch.device(found.torch_device or "cpu")
+    device = torch.device(resolve(target).require_torch_device())
     wait = (lambda: None) if device.type == "cpu" else getattr(torch, device.type).synchronize
     with tempfile.TemporaryDirectory() as folder:
         ours, how = tilehal_calls(target, device, Path(folder))

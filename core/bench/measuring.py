@@ -93,7 +93,7 @@ def measure_case(case: Case, settings: Settings, skip: Mapping[str, str], say: C
     from core.tuning.measure import measure_together
 
     work = workload(case)
-    device = torch.device(resolve(settings.target).require_device().torch_device or "cpu")
+    device = torch.device(resolve(settings.target).require_torch_device())
     if device.type != "cpu":
         getattr(torch, device.type).empty_cache()  # how much memory is free decides how many copies are made
     generator = torch.Generator(device=device)
@@ -168,7 +168,7 @@ def measure_ceilings(target: str, dtypes: Sequence[str], *, small: bool) -> dict
     from core.target import resolve
     from core.tuning.measure import measure
 
-    device = torch.device(resolve(target).require_device().torch_device or "cpu")
+    device = torch.device(resolve(target).require_torch_device())
     size = 2**24 if small else 2**30
     source = torch.randint(0, 256, (size,), dtype=torch.uint8, device=device)
     taken = measure(partial(torch.empty_like(source).copy_, source), device, repeat_ms=60)
@@ -196,7 +196,7 @@ def describe(target: str) -> dict[str, Any]:
         except PackageNotFoundError:
             return "not installed"
 
-    device = torch.device(resolve(target).require_device().torch_device or "cpu")
+    device = torch.device(resolve(target).require_torch_device())
     found: dict[str, Any] = {
         "host": describe_host(),
         "target": {"name": resolve(target).chip.target, **describe_target(target)},

@@ -84,7 +84,7 @@ def run(options: Options, command: str = "", say: Say = lambda text: None) -> di
     from core.target import resolve
 
     cases = suite(options.suite, options.operators)
-    resolve(options.target).require_device()
+    resolve(options.target).require_torch_device()
     return _Run(options, cases, say).document(command)
 
 

@@ -210,7 +210,7 @@ def site_for(target: Target, executor: Any, *, device: str | None, jobs: int | N
 
 def _device(target: Target) -> str:
     try:
-        found = target.require_device()
+        target.require_device()
     except DeviceUnavailable as error:
         raise DeviceUnavailable(
             error.message,
@@ -218,9 +218,4 @@ def _device(target: Target) -> str:
             " that has one, or with executor= a dask client whose workers do",
             details=error.details,
         ) from error
-    if not found.torch_device:
-        raise DeviceUnavailable(
-            f"this torch cannot address {target.chip.target} ({found.evidence})",
-            hint="install the vendor's build of torch",
-        )
-    return found.torch_device
+    return target.require_torch_device()

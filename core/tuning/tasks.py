@@ -55,5 +55,4 @@ def torch_device(chip: Chip) -> str:
     """The torch device of the process's machine that is this chip. Raises DeviceUnavailable."""
     from core.target import resolve
 
-    device = resolve(chip).require_device()
-    return device.torch_device or ""
+    return resolve(chip).require_torch_device()

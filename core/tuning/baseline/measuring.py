@@ -99,7 +99,7 @@ def measure_yardsticks(target: str, settings: Settings) -> dict[str, Any]:
 
     from core.target import resolve
 
-    device = (resolve(target).require_device().torch_device or "cpu").split(":")[0]
+    device = resolve(target).require_torch_device().split(":")[0]
     elements = _COPY_BYTES.get(device, _COPY_DEFAULT_BYTES) // 4
     extent, dtype = _PRODUCT.get(device, _PRODUCT_DEFAULT)
     source = torch.randn(elements, device=device)

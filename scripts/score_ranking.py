@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import core
-import core.tiling.profile
+import core.tiling.profile.records
 from core.tiling.cost import predict
-from core.tiling.family import ProfileFamily
-from core.tiling.flat import build, flatten, structure_from_json, structure_to_json
 from core.tiling.prediction import Prediction
+from core.tiling.profile.family import ProfileFamily
+from core.tiling.profile.flat import flatten, structure_from_json, structure_to_json, unflatten
 
 Row = dict[str, Any]
 
@@ -169,7 +169,7 @@ def record_format() -> str:
     """Identifies what a profile's records hold: stored profiles of another format mean something else."""
     names = [
         [cls.__name__, *(field.name for field in dataclasses.fields(cls))]
-        for cls in vars(core.tiling.profile).values()
+        for cls in vars(core.tiling.profile.records).values()
         if dataclasses.is_dataclass(cls) and isinstance(cls, type)
     ]
     return hashlib.sha256(json.dumps(names).encode()).hexdigest()[:12]
@@ -208,7 +208,7 @@ def scores(groups: Mapping[str, list[Row]], stored: Mapping[str, Any], target: s
             if entry is None:
                 continue
             kept.append(row)
-            predictions.append(predict(build(structures[entry[0]], tuple(entry[1])), chip, row["tiles"]))
+            predictions.append(predict(unflatten(structures[entry[0]], tuple(entry[1])), chip))
         found.append(Score(name, kept, predictions))
     return found
 

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from core.tiling.problem import TileProblem
-    from core.tiling.ranking import Ranking, Verdict
+    from core.tiling.ranking import Ranking
+    from core.tiling.verdict import Verdict
     from core.tuning.lookup import Tuned
 
 #: Candidates, kinds of refusals and assumptions that are shown without `--all`.

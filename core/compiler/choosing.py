@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from core.errors import KernelError, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
 from core.runtime.report import TileChoice
-from core.tiling.ranking import Ranking, Verdict
+from core.tiling.ranking import Ranking
 from core.tiling.rules import Rejection, Tiles
+from core.tiling.verdict import Verdict
 
 if TYPE_CHECKING:
     from core.compiler.artifacts import CompileOptions

@@ -1,8 +1,7 @@
 """Tile parameters, tile-size rules and the choice between them."""
 
-from core.tiling.candidates import Candidate, candidates
+from core.tiling.candidates import candidates
 from core.tiling.constraints import whole_waves
-from core.tiling.engine import rank, rank_for
 from core.tiling.factory import KernelFactory, kernel
 from core.tiling.parameters import (
     TileParameter,
@@ -20,8 +19,9 @@ from core.tiling.parameters import (
 )
 from core.tiling.prediction import Prediction
 from core.tiling.profile import LaunchProfile, MatrixProduct, Profile
-from core.tiling.ranking import Ranking, Verdict
+from core.tiling.ranking import Ranking, rank
 from core.tiling.rules import KernelShape, Rejection, TileRule, Tiles
+from core.tiling.verdict import Candidate, Verdict
 
 __all__ = [
     "Candidate",
@@ -43,7 +43,6 @@ __all__ = [
     "choice",
     "kernel",
     "rank",
-    "rank_for",
     "split",
     "stages",
     "swizzle",

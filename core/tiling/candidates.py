@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from math import prod
 
 from core.errors import BackendHookError
+from core.tiling.constraints import power_of_two
 from core.tiling.parameters import TileParameter, Value
-from core.tiling.ranking import Verdict
 from core.tiling.rules import KernelShape, TileRule, Tiles
+from core.tiling.verdict import Candidate, Verdict
 
 #: Most configurations looked at; the longest lists of values are cut to their front beyond it.
 MOST_CONFIGURATIONS = 8192
@@ -32,27 +33,6 @@ _GENERIC: Mapping[str, tuple[Value, ...]] = {
     "buffers": (1,),
     "workers": (0,),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """Values for every tile parameter, and who proposed each.
-
-    Attributes:
-        tiles: by parameter name.
-        chosen_by: `user`, `rule:<name>` or `default`, by parameter name.
-        preferred: place in the rules' lists of preferred configurations; None for what the cost model ranks.
-    """
-
-    tiles: Tiles
-    chosen_by: Mapping[str, str]
-    preferred: int | None = None
-
-    @property
-    def rules(self) -> tuple[str, ...]:
-        """Names of the rules that proposed a value."""
-        found = (who.removeprefix("rule:") for who in self.chosen_by.values() if who.startswith("rule:"))
-        return tuple(dict.fromkeys(found))
 
 
 def standing(rules: Sequence[TileRule]) -> tuple[list[TileRule], dict[str, str]]:
@@ -95,29 +75,18 @@ def candidates(
     for candidate in found:
         forbidden = forbidding(shape, found.rules, candidate.tiles)
         if forbidden is not None:
-            found.refused.append(_refused(candidate, *forbidden))
+            found.refused.append(candidate.refused(forbidden[1], rule=forbidden[0]))
             continue
         possible.append(candidate)
         # What a rule asks for by name it does not leave out.
-        unwanted = None if candidate.preferred is not None else leaving_out(shape, found.rules, candidate.tiles)
+        unwanted = None if candidate.preferred is not None else _leaving_out(shape, found.rules, candidate.tiles)
         if unwanted is None:
             accepted.append(candidate)
         else:
-            left_out.append(_refused(candidate, unwanted[0], f"left out: {unwanted[1]}"))
+            left_out.append(candidate.refused(f"left out: {unwanted[1]}", rule=unwanted[0]))
     if not accepted:
         return possible, found.refused
     return accepted, [*found.refused, *left_out]
-
-
-def _refused(candidate: Candidate, rule: str, reason: str) -> Verdict:
-    return Verdict(
-        candidate.tiles,
-        candidate.chosen_by,
-        "refused",
-        f"{rule}: {reason}",
-        rules=tuple(dict.fromkeys((*candidate.rules, rule))),
-        preferred=candidate.preferred,
-    )
 
 
 def forbidding(shape: KernelShape, rules: Sequence[TileRule], tiles: Tiles) -> tuple[str, str] | None:
@@ -129,7 +98,7 @@ def forbidding(shape: KernelShape, rules: Sequence[TileRule], tiles: Tiles) -> t
     return _first_reason("forbid", shape, rules, tiles)
 
 
-def leaving_out(shape: KernelShape, rules: Sequence[TileRule], tiles: Tiles) -> tuple[str, str] | None:
+def _leaving_out(shape: KernelShape, rules: Sequence[TileRule], tiles: Tiles) -> tuple[str, str] | None:
     """The first rule that would not consider a configuration (by parameter name) with its reason, or None.
 
     Raises:
@@ -237,7 +206,7 @@ class _Space:
         extent = self._extent(parameter)
         if self.shape.operator == "reduction" and extent is not None:
             # What reduces over a dimension may hold it whole.
-            return (*_GENERIC[parameter.role], _power_of_two(extent))
+            return (*_GENERIC[parameter.role], power_of_two(extent))
         return _GENERIC[parameter.role]
 
     def _covering(self, name: str, parameter: TileParameter, values: dict[Value, str]) -> dict[Value, str]:
@@ -270,7 +239,7 @@ class _Space:
         assert isinstance(value, int), parameter
         extent = self._extent(parameter)
         if extent is not None:
-            value = min(value, _power_of_two(extent))
+            value = min(value, power_of_two(extent))
         if parameter.maximum is not None:
             value = min(value, parameter.maximum)
         value -= value % parameter.multiple
@@ -287,8 +256,3 @@ class _Space:
             value = next(reversed(self.values[name]))
             who = self.values[name].pop(value)
             self._drop(name, value, who, f"more than {MOST_CONFIGURATIONS} configurations: the last values go")
-
-
-def _power_of_two(value: int) -> int:
-    """The least that is not smaller."""
-    return 1 << max(0, (value - 1).bit_length())

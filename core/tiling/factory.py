@@ -106,6 +106,27 @@ class KernelFactory:
             )
         return values
 
+    def given_tiles(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The tile parameters among a call's arguments, by name.
+
+        Raises:
+            KernelError: one has a value that the parameter does not allow.
+        """
+        given = {name: value for name, value in kwargs.items() if name in self.parameters}
+        for name, value in given.items():
+            parameter = self.parameters[name]
+            if isinstance(value, bool) or not isinstance(value, int if parameter.choices is None else int | str):
+                reason: str | None = "it must be an int" if parameter.role != "choice" else "it must be an int or a str"
+            else:
+                reason = parameter.refuse(value)
+            if reason is not None:
+                raise KernelError(
+                    f"{self.name}: {name}={value!r}: {reason}",
+                    hint=f"give another value, or leave {name} out: the chip's rules then choose it",
+                    location=self.location,
+                )
+        return given
+
     def trace(self, arguments: Mapping[str, Any], tiles: Tiles) -> TracedKernel:
         """The PrimFunc for these arguments and tile values, with the declared outputs and the pass configurations.
 
@@ -153,10 +174,15 @@ class KernelFactory:
         """The ranking of this kernel's candidates for `target`, without compiling anything: what compiling would try.
 
         Takes the arguments of :meth:`compile`; tile parameters among them are used as they are. See docs/tiling.md.
-        """
-        from core.tiling.engine import rank_for
 
-        return rank_for(self, args, kwargs, target)
+        Raises:
+            TargetNotFound, BackendLoadError: the target cannot be resolved.
+            KernelError: an argument is missing, unknown or not allowed, or the kernel traces with no tiles.
+            BackendHookError: a rule raised.
+        """
+        from core.tiling.problem import TileProblem
+
+        return TileProblem.of(self, args, kwargs, target).ranking()
 
     def tune(self, *args: Any, target: str | Target | Chip = "auto", **options: Any) -> TuneReport:
         """Measures the best candidates on the chip and remembers what came out; later compilations use it.

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from core.errors import TileHALError
 from core.tiling.candidates import forbidding, standing
 from core.tiling.classify import classified, shape_of
-from core.tiling.engine import given_tiles, rank
-from core.tiling.ranking import Ranking
-from core.tiling.recall import ranking_key, recalled, remember
+from core.tiling.ranking import Ranking, rank
+from core.tiling.ranking_cache import ranking_key, recalled, remember
 from core.tiling.rules import KernelShape, TileRule, Tiles
 from core.tiling.tracing import Tracer
 
@@ -30,7 +29,7 @@ class TileProblem:
     Args:
         arguments: every argument but the tile parameters, by name.
         backend: of the chip's vendor.
-        overrides: the user's tile parameters, checked by `engine.given_tiles`.
+        overrides: the user's tile parameters, checked by :meth:`KernelFactory.given_tiles`.
 
     Attributes:
         tracer: the traces made so far.
@@ -70,7 +69,7 @@ class TileProblem:
 
         chip = resolve(target).chip
         arguments = factory.arguments(args, kwargs)
-        return cls(factory, arguments, chip, manager().backend(chip.vendor), given_tiles(factory, kwargs))
+        return cls(factory, arguments, chip, manager().backend(chip.vendor), factory.given_tiles(kwargs))
 
     @cached_property
     def shape(self) -> KernelShape:

@@ -1,68 +1,33 @@
-"""What ranking says: a verdict on every candidate of one kernel on one chip, the best first."""
+"""Ranking: every candidate of a kernel on a chip gets a verdict, and compiling takes the best that lowers.
+
+Values of the rules are multiplied out and pruned (`candidates`), a handful of traces gives the profile of every one
+(`profile.family`), what the chip cannot have is refused with the reason (`feasibility`), the cost model predicts the
+rest and rules weigh it (`evaluation`). Where nothing fits, smaller ones are made (`shrinking`). docs/tiling.md tells it
+for users.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
-from core.tiling.parameters import Value
-from core.tiling.prediction import Prediction
-from core.tiling.rules import KernelShape
+from core.errors import TileHALError
+from core.tiling.candidates import candidates, forbidding, standing
+from core.tiling.classify import classified, shape_of
+from core.tiling.evaluation import evaluate
+from core.tiling.profile import Profile
+from core.tiling.profile.family import ProfileFamily
+from core.tiling.rules import KernelShape, TileRule, Tiles
+from core.tiling.shrinking import smaller
+from core.tiling.tracing import Tracer, sized
+from core.tiling.verdict import Candidate, Verdict
 
-Status = Literal["ranked", "refused"]
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What became of one candidate.
-
-    Attributes:
-        tiles: value of each tile parameter by name. A value that no candidate may have stands alone: it was refused
-            before the other parameters were looked at.
-        chosen_by: who proposed each value: `user`, `rule:<name>` or `default`.
-        status: `ranked` candidates can be compiled as far as is known before lowering, `refused` ones cannot.
-        reason: why it stands where it stands, or why it was refused.
-        prediction: what the cost model says; None for refused candidates and where the model cannot say.
-        rules: the rules that proposed, weighed or forbade it.
-        weight: product of the factors of the rules that weighed it; the order is by predicted time times this.
-        preferred: place in the rules' lists of preferred configurations, which go first; None for the others.
-        excess_bytes: how much it is too large for the memory that refused it; None when something else did.
-    """
-
-    tiles: Mapping[str, Value]
-    chosen_by: Mapping[str, str]
-    status: Status
-    reason: str
-    prediction: Prediction | None = None
-    rules: tuple[str, ...] = ()
-    weight: float = 1.0
-    preferred: int | None = None
-    excess_bytes: int | None = None
-
-    @property
-    def seconds(self) -> float | None:
-        """Predicted device time with the weights of the rules, or None without a prediction."""
-        return None if self.prediction is None else self.prediction.seconds * self.weight
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data, without what it has not got."""
-        data: dict[str, Any] = {
-            "tiles": dict(self.tiles),
-            "chosen_by": dict(self.chosen_by),
-            "status": self.status,
-            "reason": self.reason,
-            "rules": list(self.rules),
-        }
-        if self.weight != 1.0:
-            data["weight"] = self.weight
-        if self.preferred is not None:
-            data["preferred"] = self.preferred
-        if self.excess_bytes is not None:
-            data["excess_bytes"] = self.excess_bytes
-        if self.prediction is not None:
-            data["prediction"] = asdict(self.prediction)
-        return data
+if TYPE_CHECKING:
+    from core.hardware import Chip
+    from core.tiling.factory import KernelFactory
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,3 +97,124 @@ class Ranking:
             "candidates": [verdict.to_json() for verdict in self.candidates],
             "refused": [verdict.to_json() for verdict in self.refused],
         }
+
+
+def rank(
+    factory: KernelFactory,
+    arguments: Mapping[str, Any],
+    chip: Chip,
+    rules: Sequence[TileRule],
+    overrides: Tiles,
+    *,
+    shape: KernelShape | None = None,
+    tracer: Tracer | None = None,
+) -> Ranking:
+    """Ranks a factory's candidates on a chip under the given rules. Nothing is remembered.
+
+    Args:
+        arguments: every argument but the tile parameters, by name.
+        rules: highest priority first.
+        overrides: the user's tile parameters, in every candidate as they are.
+        shape: what the kernel is, when it is known already; else it is read off a trace.
+        tracer: traces made already.
+
+    Raises:
+        KernelError: the kernel traces with no tiles.
+        BackendHookError: a rule raised.
+    """
+    started = time.perf_counter()
+    tracer = tracer or Tracer(factory, arguments)
+    if shape is None:
+        shape = classified(shape_of(factory, arguments), overrides, tracer)
+    taking_part, replaced = standing(rules)
+    accepted, refused = candidates(shape, rules, overrides)
+    concrete, notes = sized(tracer)
+    profiles = _Profiles(ProfileFamily.fit(concrete, factory.parameters, [one.tiles for one in accepted]))
+    verdicts = [evaluate(one, profiles(one.tiles), shape, taking_part, chip) for one in accepted]
+    verdicts += _shrunk(verdicts, shape, taking_part, overrides, chip, profiles)
+    ranked = _in_order(verdict for verdict in verdicts if verdict.status == "ranked")
+    refused += [verdict for verdict in verdicts if verdict.status == "refused"]
+    return Ranking(
+        kernel=factory.name,
+        target=chip.target,
+        shape=shape,
+        candidates=tuple(ranked),
+        refused=refused,
+        reasons={rule.name: rule.reason for rule in taking_part},
+        replaced=replaced,
+        passed_over=tuple(verdict for verdict in refused if verdict.preferred is not None),
+        notes=(*notes, *profiles.family.notes),
+        fingerprint=_fingerprint(ranked, tracer),
+        effort=Effort(
+            time.perf_counter() - started,
+            tracer.count + (concrete.count if concrete is not tracer else 0),
+            sum(verdict.prediction is not None for verdict in ranked),
+        ),
+    )
+
+
+class _Profiles:
+    """What a configuration does, or the error it is traced with."""
+
+    def __init__(self, family: ProfileFamily) -> None:
+        self.family = family
+
+    def __call__(self, tiles: Tiles) -> Profile | TileHALError:
+        try:
+            return self.family.profile(tiles)
+        except TileHALError as error:
+            return error
+
+
+def _shrunk(
+    verdicts: Sequence[Verdict],
+    shape: KernelShape,
+    rules: Sequence[TileRule],
+    overrides: Tiles,
+    chip: Chip,
+    profiles: _Profiles,
+) -> list[Verdict]:
+    """Verdicts on smaller tiles: for each preferred configuration that is too large, and where all candidates are."""
+    too_large = [verdict for verdict in verdicts if verdict.excess_bytes is not None]
+    starts: dict[int | None, Verdict] = {}
+    for verdict in too_large:
+        known = starts.get(verdict.preferred)
+        if known is None or (verdict.excess_bytes or 0) < (known.excess_bytes or 0):
+            starts[verdict.preferred] = verdict
+    fitting = {verdict.preferred for verdict in verdicts if verdict.status == "ranked"}
+    found: list[Verdict] = []
+    for preferred, start in starts.items():
+        if preferred in fitting or (preferred is None and (fitting or found)):
+            continue
+        candidate = Candidate(start.tiles, start.chosen_by, preferred)
+        for step, profile in smaller(candidate, shape, overrides, profiles):
+            if forbidding(shape, rules, step.tiles) is not None:
+                continue
+            verdict = evaluate(step, profile, shape, rules, chip)
+            if verdict.status == "ranked":
+                changes = ", ".join(
+                    f"{name} {start.tiles[name]} -> {value}"
+                    for name, value in step.tiles.items()
+                    if value != start.tiles[name]
+                )
+                found.append(replace(verdict, reason=f"{changes}, so that it fits ({start.reason}); {verdict.reason}"))
+                break
+    return found
+
+
+def _fingerprint(ranked: Sequence[Verdict], tracer: Tracer) -> str:
+    """Of the program of the first choice; empty when there is none that can be traced."""
+    try:
+        return tracer(ranked[0].tiles).fingerprint() if ranked else ""
+    except TileHALError:
+        return ""
+
+
+def _in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:
+    """What rules prefer in their order, then the shortest time; what nothing is predicted of comes last, as given."""
+
+    def order(verdict: Verdict) -> tuple[bool, int, float]:
+        seconds = verdict.seconds
+        return verdict.preferred is None, verdict.preferred or 0, math.inf if seconds is None else seconds
+
+    return sorted(verdicts, key=order)

@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from core.errors import TileHALError
-from core.tiling.candidates import Candidate
 from core.tiling.parameters import Value
 from core.tiling.profile import Profile
 from core.tiling.rules import KernelShape, Tiles
+from core.tiling.verdict import Candidate
 
 #: What `kernel.config` says chose a value that was made smaller here.
 SHRUNK = "shrunk"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from core.hardware import Chip
     from core.program import Program
     from core.tiling.factory import KernelFactory
-    from core.tiling.ranking import Verdict
+    from core.tiling.verdict import Verdict
     from core.tuning.environment import Environment
     from core.tuning.shipping import Parcel
 

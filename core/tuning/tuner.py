@@ -301,8 +301,6 @@ class _Run:
 
 def _shapes(factory: KernelFactory, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[_Shape]:
     """The shapes that a call means, each once."""
-    from core.tiling.engine import given_tiles
-
     if "simulate" in kwargs and "simulate" not in factory.signature.parameters:
         raise TuningError(
             f"{factory.name}: a simulator is not timed: it proves the meaning of the code, never its speed",
@@ -314,7 +312,7 @@ def _shapes(factory: KernelFactory, args: tuple[Any, ...], kwargs: Mapping[str, 
         positional = () if isinstance(item, Mapping) else tuple(item) if isinstance(item, (tuple, list)) else (item,)
         named = {**kwargs, **(item if isinstance(item, Mapping) else {})}
         arguments = factory.arguments(positional, named)
-        fixed = given_tiles(factory, named)
+        fixed = factory.given_tiles(named)
         found.setdefault(repr((sorted(arguments.items()), sorted(fixed.items()))), _Shape(arguments, fixed))
     if not found:
         raise TuningError(f"{factory.name}: there is no shape to tune", hint=f"call it as {factory.usage}")

@@ -11,7 +11,7 @@ import tilelang.language as T
 import core
 from core.compiler.artifacts import LoweredKernel
 from core.plugins import Manager, hookimpl, local_entry, use_manager
-from core.tiling import TileRule, recall
+from core.tiling import TileRule, ranking_cache
 from tests.plugins.fakes import FakeVendor
 from tests.tiling.kernels import product
 
@@ -56,12 +56,12 @@ class Acme(FakeVendor):
 @pytest.fixture
 def acme(monkeypatch: pytest.MonkeyPatch) -> Iterator[Acme]:
     monkeypatch.setenv("TILEHAL_DISABLE_CACHE", "1")
-    recall.forget()
+    ranking_cache.forget()
     vendor = Acme()
     entries = [local_entry("acme", vendor, distribution="tilehal-acme", version="1.0")]
     with use_manager(Manager(entries)):
         yield vendor
-    recall.forget()
+    ranking_cache.forget()
 
 
 def test_the_first_choice_is_compiled_and_everything_about_it_is_said(acme: Acme) -> None:
@@ -139,10 +139,10 @@ def test_a_configuration_the_user_fixed_is_refused_as_it_is(acme: Acme) -> None:
 
 
 def test_an_estimate_of_room_does_not_refuse_what_the_user_asked_for(acme: Acme, monkeypatch) -> None:
-    from core.tiling import judging
-    from core.tiling.feasible import Misfit
+    from core.tiling import evaluation
+    from core.tiling.feasibility import Misfit
 
-    monkeypatch.setattr(judging, "misfit", lambda profile, chip: Misfit("too large by estimate", 1))
+    monkeypatch.setattr(evaluation, "misfit", lambda profile, chip: Misfit("too large by estimate", 1))
     tiles = {"block_M": 64, "block_N": 64, "block_K": 32, "num_stages": 2, "threads": 128}
     assert product.rank(*SHAPE, target="acme", **tiles).candidates == ()
     assert product.compile(*SHAPE, target="acme", **tiles).config.tiles == tiles
@@ -241,7 +241,7 @@ def test_of_two_tables_the_one_of_higher_priority_goes_first(acme: Acme) -> None
     acme.rules = [TileRule("acme.table", "x", prefer=({"M": 128, "N": 128},)), VALUES]
     table = TileRule("house.table", "x", prefer=({"M": 64, "N": 64},))
     for priority, first in ((1, "house.table"), (-1, "acme.table")):
-        recall.forget()
+        ranking_cache.forget()
         with use_manager(extended(acme, table, priority=priority)):
             config = product.compile(*SHAPE, target="acme").config
         assert config["block_M"].chosen_by == f"rule:{first}"

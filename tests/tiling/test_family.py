@@ -12,9 +12,9 @@ import core
 from core.errors import KernelError
 from core.program import Program
 from core.tiling import KernelFactory, Tiles
-from core.tiling.family import ProfileFamily
-from core.tiling.flat import build, flatten, structure_from_json, structure_to_json
 from core.tiling.profile import profile
+from core.tiling.profile.family import ProfileFamily
+from core.tiling.profile.flat import flatten, structure_from_json, structure_to_json, unflatten
 
 
 @core.kernel
@@ -167,7 +167,7 @@ def test_a_profile_is_its_structure_and_its_numbers() -> None:
     tiles = {"block_M": 48, "block_N": 80, "block_K": 32, "num_stages": 2, "threads": 128, "panel": 0}
     found = profile(Program(gemm.trace({"M": 512, "N": 512, "K": 512}, tiles).prim_func))
     flat = flatten(found)
-    assert build(flat.structure, flat.numbers) == found
+    assert unflatten(flat.structure, flat.numbers) == found
     assert structure_from_json(structure_to_json(flat.structure)) == flat.structure
     changed = tuple(number * 2 for number in flat.numbers)
-    assert build(flat.structure, changed) != found
+    assert unflatten(flat.structure, changed) != found

@@ -21,7 +21,7 @@ from core.errors import TileHALError
 from core.program import Program
 from core.tiling.candidates import by_key
 from core.tiling.cost import memory_bytes
-from core.tiling.feasible import misfit
+from core.tiling.feasibility import misfit
 from core.tiling.problem import TileProblem
 from core.tiling.profile import profile
 

@@ -8,7 +8,7 @@ import pytest
 
 import core
 from core.ops.gemm import gemm
-from core.tiling.ranking import Verdict
+from core.tiling.verdict import Verdict
 from tests.tuning.tuned_kernels import DEVICE_FAULT, planted
 
 pytestmark = pytest.mark.gpu

@@ -13,7 +13,7 @@ import pytest
 
 import core
 from core.errors import DeviceUnavailable, TuningError
-from core.tiling.ranking import Verdict
+from core.tiling.verdict import Verdict
 from core.tuning import tasks
 from core.tuning.progress import Silent
 from tests.tuning.tuned_kernels import twice

@@ -14,7 +14,7 @@ import pytest
 
 import core
 from core.errors import DeviceUnavailable, KernelError, TuningError, TuningStoreError
-from core.tiling.ranking import Verdict
+from core.tiling.verdict import Verdict
 from core.tuning import progress
 from core.tuning.progress import Silent
 from core.tuning.store import Store

@@ -16,7 +16,6 @@ from core.tiling.cost.occupancy import Residency, demands, memory_bytes, peak_by
 from core.tiling.cost.shared import pipelined
 from core.tiling.prediction import Prediction
 from core.tiling.profile import LaunchProfile, Profile
-from core.tiling.rules import Tiles
 
 if TYPE_CHECKING:
     from core.hardware import Chip
@@ -24,12 +23,11 @@ if TYPE_CHECKING:
 __all__ = ["demands", "memory_bytes", "peak_bytes", "pipelined", "predict"]
 
 
-def predict(profile: Profile, chip: Chip, tiles: Tiles | None = None) -> Prediction:
+def predict(profile: Profile, chip: Chip) -> Prediction:
     """The predicted time of one call on a chip. No device is asked and nothing is compiled.
 
     Args:
         profile: what the kernel does with its tiles.
-        tiles: the tile parameters by key; everything the model needs of them is in the profile already.
 
     Raises:
         DescriptorError: the chip describes no compute unit.

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from math import ceil, prod
 
 from core.tiling.cost.machine import Machine
-from core.tiling.profile import NEIGHBOURS, GlobalAccess, LaunchProfile
+from core.tiling.profile import GlobalAccess, LaunchProfile
+from core.tiling.profile.records import NEIGHBOURS
 
 
 @dataclass(frozen=True, slots=True)

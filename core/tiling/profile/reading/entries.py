@@ -20,8 +20,10 @@ from core.program.nodes import (
     Scope,
     Var,
 )
-from core.tiling.formula import Formula, axis, formula_of, names_in
-from core.tiling.profile import (
+from core.tiling.profile.formula import Formula, axis, formula_of, names_in
+from core.tiling.profile.reading.elements import loads, operations, parallel_variables
+from core.tiling.profile.reading.order import different, divisors
+from core.tiling.profile.records import (
     Estimate,
     GlobalAccess,
     Loop,
@@ -31,8 +33,6 @@ from core.tiling.profile import (
     SharedAccess,
     VectorWork,
 )
-from core.tiling.reading.elements import loads, operations, parallel_variables
-from core.tiling.reading.order import different, divisors
 
 
 @dataclass

@@ -15,16 +15,16 @@ import core
 from core.compiler.cache import default
 from core.compiler.keys import own_code_hash
 from core.plugins import manager
-from core.tiling import recall
+from core.tiling import ranking_cache
 from core.tiling.problem import TileProblem
-from core.tiling.recall import ranking_key
+from core.tiling.ranking_cache import ranking_key
 from tests.tiling.kernels import product, traced
 
 
 @pytest.fixture(autouse=True)
 def own_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEHAL_CACHE_DIR", str(tmp_path / "cache"))
-    recall.forget()
+    ranking_cache.forget()
 
 
 def key(*args: Any, target: str = "metax:c500", **given: Any) -> str | None:
@@ -53,7 +53,7 @@ def test_a_second_compilation_traces_only_what_it_compiles() -> None:
 
 def test_a_ranking_from_disk_costs_the_one_trace_that_proves_it() -> None:
     first = product.rank(512, 512, 512, target="metax:c500")
-    recall.forget()
+    ranking_cache.forget()
     before = traced["product"]
     second = product.rank(512, 512, 512, target="metax:c500")
     assert second.effort.recalled == "disk"
@@ -140,7 +140,7 @@ def test_a_kernel_that_became_another_one_behind_the_keys_back_is_ranked_again()
         assert again.effort.recalled == ""
         assert again.fingerprint != first.fingerprint
         assert ranking(checked=True).effort.recalled == "process"
-        recall.forget()
+        ranking_cache.forget()
         assert ranking().effort.recalled == ""  # the disk still has the old one
     finally:
         _width.value = 1
@@ -149,9 +149,10 @@ def test_a_kernel_that_became_another_one_behind_the_keys_back_is_ranked_again()
 def test_a_file_that_cannot_be_read_is_ranked_again_and_a_disabled_cache_is_not_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    product.rank(512, 512, 512, target="metax:c500")
-    recall.forget()
-    monkeypatch.setattr(recall, "read_ranking", lambda *_: {}["damaged"])
+    with monkeypatch.context() as patched:
+        patched.setattr(ranking_cache, "write_ranking", lambda _, folder: (folder / "ranked.json").write_text("{}"))
+        product.rank(512, 512, 512, target="metax:c500")
+    ranking_cache.forget()
     assert product.rank(512, 512, 512, target="metax:c500").effort.recalled == ""
     monkeypatch.setenv("TILEHAL_DISABLE_CACHE", "1")
     product.rank(512, 512, 514, target="metax:c500")

@@ -1,25 +1,25 @@
-"""From profiles to verdicts: what the chip cannot have is refused, the rest is predicted, weighed and put in order."""
+"""From the profile of one candidate to its verdict: refused by the chip or by a rule, or predicted and weighed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from core.errors import TileHALError
-from core.tiling.candidates import Candidate, by_key, rule_error
+from core.tiling.candidates import by_key, rule_error
 from core.tiling.cost import predict
-from core.tiling.feasible import misfit
+from core.tiling.feasibility import misfit
 from core.tiling.profile import Profile
-from core.tiling.ranking import Verdict
 from core.tiling.rules import KernelShape, TileRule
+from core.tiling.verdict import Candidate, Verdict
 
 if TYPE_CHECKING:
     from core.hardware import Chip
 
 
-def judged(
+def evaluate(
     candidate: Candidate, profile: Profile | TileHALError, shape: KernelShape, rules: Sequence[TileRule], chip: Chip
 ) -> Verdict:
     """The verdict on one candidate that no rule forbids.
@@ -32,10 +32,10 @@ def judged(
         BackendHookError: a rule raised, or gave a weight that is none.
     """
     if isinstance(profile, TileHALError):
-        return _refused(candidate, f"it cannot be traced: {profile.message.splitlines()[0]}")
+        return candidate.refused(f"it cannot be traced: {profile.message.splitlines()[0]}")
     found = misfit(profile, chip)
     if found is not None:
-        return _refused(candidate, found.reason, found.excess_bytes)
+        return candidate.refused(found.reason, excess_bytes=found.excess_bytes)
     keyed = by_key(shape, candidate.tiles)
     for rule in rules:
         if rule.inspect is None:
@@ -45,12 +45,11 @@ def judged(
         except Exception as error:
             raise rule_error(rule, "inspect", shape, keyed, error) from error
         if reason is not None:
-            refused = _refused(candidate, f"{rule.name}: {reason}")
-            return replace(refused, rules=tuple(dict.fromkeys((*candidate.rules, rule.name))))
+            return candidate.refused(reason, rule=rule.name)
     try:
-        prediction = predict(profile, chip, keyed)
+        prediction = predict(profile, chip)
     except TileHALError as error:
-        return _ranked(candidate, f"nothing can be predicted: {error.message.splitlines()[0]}")
+        return candidate.ranked(f"nothing can be predicted: {error.message.splitlines()[0]}")
     weight, weighed_by = 1.0, []
     for rule in rules:
         if rule.weigh is None:
@@ -67,41 +66,5 @@ def judged(
     reason = f"bound by {prediction.bound}"
     if weighed_by:
         reason += "; " + ", ".join(f"x {factor:.3g} by {name}" for name, factor in weighed_by)
-    verdict = _ranked(candidate, reason)
     names = dict.fromkeys((*candidate.rules, *(name for name, _ in weighed_by)))
-    return replace(verdict, prediction=prediction, weight=weight, rules=tuple(names))
-
-
-def in_order(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    """What rules prefer in their order, then the shortest time; what nothing is predicted of comes last, as given."""
-
-    def order(verdict: Verdict) -> tuple[bool, int, float]:
-        seconds = verdict.seconds
-        return verdict.preferred is None, verdict.preferred or 0, math.inf if seconds is None else seconds
-
-    return sorted(verdicts, key=order)
-
-
-def _ranked(candidate: Candidate, reason: str) -> Verdict:
-    if candidate.preferred is not None:
-        reason = f"a rule prefers it; {reason}"
-    return Verdict(
-        candidate.tiles,
-        candidate.chosen_by,
-        "ranked",
-        reason,
-        rules=candidate.rules,
-        preferred=candidate.preferred,
-    )
-
-
-def _refused(candidate: Candidate, reason: str, excess_bytes: int | None = None) -> Verdict:
-    return Verdict(
-        candidate.tiles,
-        candidate.chosen_by,
-        "refused",
-        reason,
-        rules=candidate.rules,
-        preferred=candidate.preferred,
-        excess_bytes=excess_bytes,
-    )
+    return replace(candidate.ranked(reason), prediction=prediction, weight=weight, rules=tuple(names))

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
-from core.tiling.formula import names_in, renamed
-from core.tiling.profile import LaunchProfile
+from core.tiling.profile.formula import names_in, renamed
+from core.tiling.profile.records import LaunchProfile
 
 
 class _Entry(Protocol):

@@ -36,12 +36,12 @@ from core.program.nodes import (
     Var,
     While,
 )
-from core.tiling.formula import Formula, axis, formula_of
-from core.tiling.profile import LaunchProfile, Loop, Reduction
-from core.tiling.reading.compact import compact
-from core.tiling.reading.entries import Entries, receivers
-from core.tiling.reading.order import rounds
-from core.tiling.reading.roles import join_copiers, thread_split
+from core.tiling.profile.formula import Formula, axis, formula_of
+from core.tiling.profile.reading.compact import compact
+from core.tiling.profile.reading.entries import Entries, receivers
+from core.tiling.profile.reading.order import rounds
+from core.tiling.profile.reading.roles import join_copiers, thread_split
+from core.tiling.profile.records import LaunchProfile, Loop, Reduction
 
 _SWIZZLE = re.compile(r"rasterization2D(Row|Column)\D+(\d+)")
 #: Statements that order others and move nothing.

@@ -13,11 +13,16 @@ from typing import Any, overload
 
 from core.tiling.parameters import TileParameter
 from core.tiling.prediction import Prediction
-from core.tiling.ranking import Effort, Ranking, Verdict
+from core.tiling.ranking import Effort, Ranking
 from core.tiling.rules import KernelShape
+from core.tiling.verdict import Verdict
 
 _RANKED = "ranked.json"
 _REFUSED = "refused.json"
+
+
+class UnreadableRanking(Exception):
+    """A folder does not hold what :func:`write_ranking` writes; the cause says what is wrong with it."""
 
 
 def write_ranking(ranking: Ranking, folder: Path) -> None:
@@ -48,8 +53,15 @@ def read_ranking(folder: Path, parameters: Mapping[str, TileParameter]) -> Ranki
     """Reads what :func:`write_ranking` wrote for a factory with these parameters.
 
     Raises:
-        OSError, KeyError, IndexError, TypeError, ValueError: the files are not what it wrote.
+        UnreadableRanking: the files are not what it wrote.
     """
+    try:
+        return _read(folder, parameters)
+    except (OSError, KeyError, IndexError, TypeError, ValueError) as error:
+        raise UnreadableRanking(f"{folder}: {type(error).__name__}: {error}") from error
+
+
+def _read(folder: Path, parameters: Mapping[str, TileParameter]) -> Ranking:
     head = json.loads((folder / _RANKED).read_bytes())
     name, operator, dimensions, dtypes = head["shape"]
     names = list(parameters)

@@ -1,8 +1,8 @@
 """What one launch does, as numbers: the part of a kernel that the cost model needs, without its statements.
 
-A :class:`Profile` is read off the tile-level view (:func:`profile`). It has no chip in it. Its fields are either names
-(dtypes, scopes, kinds: the *structure*) or numbers, and every number depends on the tile parameters in a simple way;
-`core.tiling.family` uses that to have the profiles of hundreds of candidates from a handful of traces.
+There is no chip in a :class:`Profile`. Its fields are either names (dtypes, scopes, kinds: the *structure*) or numbers,
+and every number depends on the tile parameters in a simple way; `family` uses that to have the profiles of hundreds of
+candidates from a handful of traces.
 
 Counts are per execution of the loop body an entry belongs to; `loop` is the index of that loop in
 `LaunchProfile.loops`, whose first entry is the block itself.
@@ -10,29 +10,18 @@ Counts are per execution of the loop body an entry belongs to; `loop` is the ind
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any
 
-from core.tiling.formula import Formula, array_value, names_in, value_of
+from core.tiling.profile.formula import Formula
+from core.tiling.profile.trips import trips
 
-if TYPE_CHECKING:
-    from core.program.nodes import View
-    from core.program.program import Program
-
-#: Blocks at which loops that depend on the block's index are counted; their mean stands for the grid. A prime: a kernel
-#: that divides its index by a power of two is not always met at the same remainder.
-SAMPLES = 19
 #: Consecutive blocks that are looked at where a kernel has a tile order of its own.
 NEIGHBOURS = 128
 
-ESTIMATE_TOLERANCE = 2 / 3
-
 
 class Estimate(float):
-    """A number that need not be exact: a profile family may be off by `ESTIMATE_TOLERANCE` of the larger."""
+    """A number that need not be exact: a profile family may be off by a share of it (`family.ESTIMATE_TOLERANCE`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,17 +222,12 @@ class LaunchProfile:
     def blocks(self) -> int:
         return prod(self.grid)
 
-    @property
-    def uneven(self) -> bool:
-        """Whether blocks differ in how much they do."""
-        return any(name.startswith("axis") for loop in self.loops for name in names_in(loop.trips))
-
     def trips(self) -> tuple[tuple[float, ...], ...]:
         """How often each loop's body runs in a block, in all.
 
         One entry per block that stands for the grid, in launch order; a single one where all blocks are alike.
         """
-        return _trips(self.grid, self.loops)
+        return trips(self.grid, self.loops)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,67 +242,3 @@ class Profile:
     name: str
     launches: tuple[LaunchProfile, ...]
     unknown: tuple[str, ...] = ()
-
-
-@lru_cache(maxsize=1024)
-def _trips(grid: tuple[int, ...], loops: tuple[Loop, ...]) -> tuple[tuple[float, ...], ...]:
-    """See :meth:`LaunchProfile.trips`. A loop that others depend on is looked at at `SAMPLES` points of its run too."""
-    named = frozenset().union(*(names_in(loop.trips) | names_in(loop.start) for loop in loops))
-    if not named:
-        counts: list[float] = []
-        for loop in loops:
-            counts.append(max(0.0, value_of(loop.trips, {})) * (counts[loop.parent] if loop.parent >= 0 else 1.0))
-        return (tuple(counts),)
-    import numpy
-
-    names: dict[str, Any] = _points(grid, named)
-    samples = max([numpy.size(value) for value in names.values()], default=1)
-    drivers = [position for position in range(len(loops)) if f"loop{position}" in named]
-    runs: list[Any] = []
-    for position, loop in enumerate(loops):
-        own = numpy.maximum(0.0, numpy.asarray(array_value(loop.trips, names), dtype=float))
-        runs.append(own * (runs[loop.parent] if loop.parent >= 0 else 1.0))
-        if position in drivers:
-            # An array dimension of its own, the sample of blocks being the last.
-            part = (numpy.arange(SAMPLES) + 0.5) / SAMPLES
-            part = part.reshape(-1, *[1] * (drivers.index(position) + 1))
-            names[f"loop{position}"] = array_value(loop.start, names) + numpy.floor(part * own)
-    means = [_over_blocks(run, samples) for run in runs]
-    return tuple(zip(*means, strict=True))
-
-
-def _over_blocks(run: Any, samples: int) -> list[float]:
-    """The mean of an array over all dimensions but the last, which is that of the sampled blocks."""
-    import numpy
-
-    run = numpy.atleast_1d(run)
-    mean = run.mean(axis=tuple(range(run.ndim - 1)))
-    found: list[float] = numpy.broadcast_to(mean, (samples,)).tolist()
-    return found
-
-
-def _points(grid: tuple[int, ...], named: frozenset[str]) -> dict[str, Any]:
-    """Blocks that stand for all: along the axes that loops depend on evenly spaced ones, the last axis outermost."""
-    import numpy
-
-    used = [axis for axis in range(len(grid)) if f"axis{axis}" in named]
-    steps = max(1, round(SAMPLES ** (1 / max(1, len(used)))))
-    values = []
-    for axis in used:
-        count = max(1, min(grid[axis], steps))
-        values.append((2 * numpy.arange(count) + 1) * grid[axis] // (2 * count))
-    crossed = numpy.meshgrid(*reversed(values), indexing="ij") if used else []
-    return {f"axis{axis}": index.ravel() for axis, index in zip(reversed(used), crossed, strict=True)}
-
-
-def profile(source: Program | View, symbols: Mapping[str, int] | None = None) -> Profile:
-    """The profile of a program.
-
-    Args:
-        source: the program, or its tile-level view.
-        symbols: values of symbolic dimensions and scalar parameters by name.
-    """
-    from core.program.nodes import View
-    from core.tiling.reading import read
-
-    return read(source if isinstance(source, View) else source.view, symbols or {})

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from core.tiling.formula import Formula, array_value, names_in, value_of
-from core.tiling.profile import NEIGHBOURS, Loop
+from core.tiling.profile.formula import Formula, array_value, names_in, value_of
+from core.tiling.profile.records import NEIGHBOURS, Loop
 
 
 def rounds(condition: Formula, loop: int, loops: Sequence[Loop]) -> Formula | None:

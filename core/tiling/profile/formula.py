@@ -2,8 +2,8 @@
 
 A formula is a number, a name (`axis0` is the block's index along the grid's first axis, `loop2` the value of the
 variable of the profile's third loop) or a tuple `(operator, operand, ...)`. Formulas are plain data, so that the ones
-of two traces can be compared number by number (see `core.tiling.family`). So that an axis divided by 1 does not look
-unlike one divided by 2, an axis is always written divided: `("floordiv", "axis0", 1)`.
+of two traces can be compared number by number (see `core.tiling.profile.family`). So that an axis divided by 1 does not
+look unlike one divided by 2, an axis is always written divided: `("floordiv", "axis0", 1)`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A profile as a structure and its numbers, and back; the structure as plain data for a file."""
+"""A profile as its structure and its numbers, and back; the structure as plain data for a file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
-from core.tiling import profile as records
-from core.tiling.profile import Profile
+from core.tiling.profile import records
+from core.tiling.profile.records import Profile
 
 Number = int | float
 
@@ -44,21 +44,21 @@ def flatten(found: Any) -> Flat:
     return Flat(visit(found), tuple(numbers))
 
 
-def build(structure: Any, numbers: tuple[Number, ...]) -> Profile:
+def unflatten(structure: Any, numbers: tuple[Number, ...]) -> Profile:
     """The profile with this structure and these numbers."""
-    found = _build(structure, iter(numbers))
+    found = _unflatten(structure, iter(numbers))
     assert isinstance(found, Profile)
     return found
 
 
-def _build(structure: Any, numbers: Iterator[Number]) -> Any:
+def _unflatten(structure: Any, numbers: Iterator[Number]) -> Any:
     if structure is _HOLE:
         return next(numbers)
     if not isinstance(structure, tuple):
         return structure
     if structure and isinstance(structure[0], type):
-        return structure[0](*[_build(part, numbers) for part in structure[1:]])
-    return tuple([_build(part, numbers) for part in structure])
+        return structure[0](*[_unflatten(part, numbers) for part in structure[1:]])
+    return tuple([_unflatten(part, numbers) for part in structure])
 
 
 def structure_to_json(structure: Any) -> Any:

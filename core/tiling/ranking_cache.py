@@ -8,7 +8,6 @@ fingerprint is kept with the ranking, and whoever traces the first choice compar
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
@@ -18,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import KernelError, TileHALError
 from core.tiling.ranking import Effort, Ranking
+from core.tiling.ranking_files import UnreadableRanking, read_ranking, write_ranking
 from core.tiling.rules import Tiles
-from core.tiling.stored import read_ranking, write_ranking
 from core.tiling.tracing import is_symbol
 
 if TYPE_CHECKING:
@@ -130,9 +129,14 @@ def _from_disk(key: str, factory: KernelFactory, make: Callable[[], Ranking]) ->
 
     try:
         folder, _ = cache.folder(key, fill, label=f"ranking of {factory.name}")
-        return made[0] if made else read_ranking(folder, factory.parameters)
     except _Failed as failed:
         raise failed.error from failed.error.__cause__
-    except (OSError, json.JSONDecodeError, KeyError, IndexError, TypeError):
-        # A ranking can always be made again; one that cannot be read or kept must not stop a compilation.
+    except OSError:
+        # A disk that cannot keep a ranking must not stop a compilation.
         return made[0] if made else make()
+    if made:
+        return made[0]
+    try:
+        return read_ranking(folder, factory.parameters)
+    except UnreadableRanking:
+        return make()

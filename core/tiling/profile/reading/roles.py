@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from core.program.nodes import Compare, CompareOp, Expr, Var, VarKind
-from core.tiling.profile import GlobalAccess, Loop, MatrixProduct
+from core.tiling.profile.records import GlobalAccess, Loop, MatrixProduct
 
 
 def thread_split(condition: Expr, threads: range, bound: int | None) -> tuple[range, range] | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 import core
 from core.tiling import TileRule, rank
-from core.tiling.stored import read_ranking, write_ranking
+from core.tiling.ranking_files import UnreadableRanking, read_ranking, write_ranking
 from tests.tiling.kernels import product
 
 
@@ -30,6 +32,16 @@ def test_a_ranking_comes_back_as_it_was(tmp_path) -> None:
     assert found.effort.recalled == "disk"
     for name in ("kernel", "target", "shape", "reasons", "replaced", "notes", "fingerprint"):
         assert getattr(found, name) == getattr(ranking, name), name
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"shape": [1]}', '{"shape": ["a", "b", {}, []]}'])
+def test_a_folder_that_holds_something_else_is_unreadable(tmp_path, text: str) -> None:
+    with pytest.raises(UnreadableRanking, match="Error"):
+        read_ranking(tmp_path, product.parameters)
+    (tmp_path / "ranked.json").write_text(text)
+    (tmp_path / "refused.json").write_text("{}")
+    with pytest.raises(UnreadableRanking, match="Error"):
+        read_ranking(tmp_path, product.parameters)
 
 
 def test_json_of_a_ranking_has_every_candidate_and_every_reason() -> None:

@@ -19,14 +19,17 @@ from math import isclose
 from typing import TYPE_CHECKING, Any
 
 from core.errors import TileHALError
-from core.tiling.flat import Flat, Number, build, flatten
 from core.tiling.parameters import TileParameter, Value
-from core.tiling.profile import ESTIMATE_TOLERANCE, Estimate, Profile, profile
+from core.tiling.profile.flat import Flat, Number, flatten, unflatten
+from core.tiling.profile.reading import profile
+from core.tiling.profile.records import Estimate, Profile
 from core.tiling.rules import Tiles
 
 if TYPE_CHECKING:
     from core.program.program import Program
 
+#: How far an :class:`Estimate` may be from what a trace says, as a share of the larger.
+ESTIMATE_TOLERANCE = 2 / 3
 #: Candidates traced to check a family, beside those it is made from.
 _CHECKS = 8
 #: Candidates that those are chosen from.
@@ -83,11 +86,11 @@ class ProfileFamily:
             for member in self._members:
                 numbers = member.numbers(key)
                 if numbers is not None:
-                    return build(member.structure, numbers)
+                    return unflatten(member.structure, numbers)
         found = self._at(key)
         if isinstance(found, TileHALError):
             raise found
-        return build(found.structure, found.numbers)
+        return unflatten(found.structure, found.numbers)
 
     # -- Fitting ----------------------------------------------------------------------------------------------
 
@@ -258,11 +261,7 @@ def _interacting(
     numbers = member.numbers(key)
     if isinstance(found, TileHALError) or numbers is None or found.structure != member.structure:
         return None
-    wrong = {
-        index
-        for index, (a, b) in enumerate(zip(numbers, found.numbers, strict=True))
-        if not isclose(a, b, rel_tol=ESTIMATE_TOLERANCE if isinstance(b, Estimate) else 1e-6, abs_tol=1e-9)
-    }
+    wrong = {index for index, (a, b) in enumerate(zip(numbers, found.numbers, strict=True)) if not _near(a, b)}
     other = [position for position, value in enumerate(key) if value != member.base[position]]
 
     def order(position: int) -> tuple[bool, int]:
@@ -278,11 +277,14 @@ def _agrees(member: _Member, key: tuple[Value, ...], found: Flat | TileHALError)
     return (
         numbers is not None
         and found.structure == member.structure
-        and all(
-            isclose(a, b, rel_tol=ESTIMATE_TOLERANCE if isinstance(b, Estimate) else 1e-6, abs_tol=1e-9)
-            for a, b in zip(numbers, found.numbers, strict=True)
-        )
+        and all(_near(a, b) for a, b in zip(numbers, found.numbers, strict=True))
     )
+
+
+def _near(explained: Number, traced: Number) -> bool:
+    """Whether a number that was explained is the one that a trace has."""
+    tolerance = ESTIMATE_TOLERANCE if isinstance(traced, Estimate) else 1e-6
+    return isclose(explained, traced, rel_tol=tolerance, abs_tol=1e-9)
 
 
 def _order(value: Value) -> tuple[bool, Any]:

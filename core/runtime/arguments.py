@@ -10,12 +10,13 @@ from __future__ import annotations
 import keyword
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from core.errors import LaunchError, Location, ShapeMismatch, TileHALError
 from core.runtime.extents import Extent
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
+from core.runtime.values import as_scalar, explain_scalar, has_memory, why_unreadable
 
 if TYPE_CHECKING:
     import torch
@@ -85,15 +86,21 @@ class Binder:
         signature: the kernel's calling convention.
         device_type: torch device type the tensors must live on (`cuda`, `cpu`, `npu`).
         locations: line of each parameter in the user's kernel, for messages.
+        location: line of the kernel itself, for messages about a call as a whole.
 
     Calling it with the inputs allocates the outputs; with all arguments, uses the outputs given.
     """
 
     def __init__(
-        self, signature: Signature, device_type: str, locations: Sequence[Location | None] | None = None
+        self,
+        signature: Signature,
+        device_type: str,
+        locations: Sequence[Location | None] | None = None,
+        location: Location | None = None,
     ) -> None:
         self.signature = signature
         self.device_type = device_type
+        self.location = location
         self.locations = tuple(locations or (None,) * len(signature.arguments))
         self._sources = symbol_sources(signature)
         self._names = [argument.name for argument in signature.arguments]
@@ -187,14 +194,12 @@ class Binder:
         argument = self.signature.arguments[index]
         name = f"a{index}"
         if isinstance(argument, ScalarArgument):
-            if _is_float(argument.dtype):
-                return [f"if not isinstance({name}, (int, float)): return None"]
-            least, most = integer_bounds(argument.dtype)
-            return [f"if not isinstance({name}, int) or not {least} <= {name} <= {most}: return None"]
+            environment[f"scalar_{index}"] = partial(as_scalar, dtype=argument.dtype)
+            return [f"{name} = scalar_{index}({name})", f"if {name} is None: return None"]
         environment[f"dtype_{index}"] = torch_dtype(argument.dtype)
-        environment["plain"], environment["has_memory"] = _plain_types(), has_memory
+        environment["has_memory"] = has_memory
         lines = [
-            f"if type({name}) not in plain and not has_memory({name}): return None",
+            f"if not has_memory({name}): return None",
             f"if {name}.dtype is not dtype_{index}: return None",
             f"device = {name}.device\nif device.type != device_type: return None"
             if index == self._anchor()
@@ -235,10 +240,22 @@ class Binder:
         environment["empty"], environment["empty_strided"] = torch.empty, torch.empty_strided
         device = f"a{anchor}.device" if anchor is not None else "device_type"
         shape = "(" + "".join(f"{_expression(e, names)}, " for e in argument.shape) + ")"
+        environment["usable"] = self._usable
         if argument.strides is None:
-            return f"a{index} = empty({shape}, dtype=dtype_{index}, device={device})"
+            return f"a{index} = usable(empty({shape}, dtype=dtype_{index}, device={device}))"
         strides = "(" + "".join(f"{_expression(e, names)}, " for e in argument.strides) + ")"
-        return f"a{index} = empty_strided({shape}, {strides}, dtype=dtype_{index}, device={device})"
+        return f"a{index} = usable(empty_strided({shape}, {strides}, dtype=dtype_{index}, device={device}))"
+
+    def _usable(self, made: torch.Tensor) -> torch.Tensor:
+        """An output that was allocated just now: a mode that is active can make something else of it than memory."""
+        unreadable = why_unreadable(made)
+        if unreadable is None:
+            return made
+        raise LaunchError(
+            f"{self.signature.name}: an output that torch allocates here {unreadable[0]}",
+            hint="call the kernel outside of the mode or transform that is active, or pass the outputs",
+            location=self.location,
+        )
 
     # ------------------------------------------------------------------------------------------------ slow path
 
@@ -248,12 +265,15 @@ class Binder:
             raise LaunchError(
                 f"{self.signature.name} has no parameter {unknown[0]!r}",
                 hint=f"its parameters are {', '.join(self._names)}",
+                location=self.location,
             )
         values = dict(zip(self._names, args, strict=False))
         twice = [name for name in kwargs if name in values]
         if twice:
             raise LaunchError(
-                f"{self.signature.name} got {twice[0]!r} twice", hint="pass it by position or by name, not both"
+                f"{self.signature.name} got {twice[0]!r} twice",
+                hint="pass it by position or by name, not both",
+                location=self.location,
             )
         values.update(kwargs)
         order = self._names
@@ -267,6 +287,7 @@ class Binder:
             raise LaunchError(
                 f"{self.signature.name} misses {', '.join(missing)}",
                 hint=f"its parameters are {', '.join(self._names)}",
+                location=self.location,
             )
         return tuple(values[name] for name in order)
 
@@ -286,14 +307,15 @@ class Binder:
             return LaunchError(
                 f"{name} takes {wanted} ({', '.join(self._names)}), got {len(args)}",
                 hint="pass the tensors in the order of the kernel's parameters",
+                location=self.location,
             )
         given = dict(zip(positions, args, strict=True))
         for index, value in given.items():
             error = self._explain_header(index, value) or self._explain_device(index, value, given)
             if error is not None:
                 return error
-        values: dict[str, int] = {
-            argument.name: given[i]
+        values: dict[str, Any] = {
+            argument.name: as_scalar(given[i], argument.dtype)
             for i, argument in enumerate(arguments)
             if isinstance(argument, ScalarArgument) and i in given
         }
@@ -311,8 +333,11 @@ class Binder:
             return LaunchError(
                 f"{name}: {', '.join(unknown)} is known from an output only, so the outputs cannot be allocated",
                 hint="pass the outputs as well",
+                location=self.location,
             )
-        return LaunchError(f"{name}: the arguments do not fit its signature", hint=str(self.signature))
+        return LaunchError(
+            f"{name}: the arguments do not fit its signature", hint=str(self.signature), location=self.location
+        )
 
     def _explain_header(self, index: int, value: Any) -> TileHALError | None:
         import torch
@@ -321,21 +346,9 @@ class Binder:
         where = f"{self.signature.name}: argument {index} ({argument.name})"
         location = self.locations[index]
         if isinstance(argument, ScalarArgument):
-            allowed = (int, float) if _is_float(argument.dtype) else (int,)
-            if not isinstance(value, allowed):
-                return LaunchError(
-                    f"{where} is a scalar {argument.dtype}, got {type(value).__name__}",
-                    hint="pass a Python number; .item() of a tensor is one",
-                    location=location,
-                )
-            if not _is_float(argument.dtype):
-                least, most = integer_bounds(argument.dtype)
-                if not least <= value <= most:
-                    return LaunchError(
-                        f"{where} is a scalar {argument.dtype}, which cannot hold {value}",
-                        hint=f"pass a number from {least} to {most}",
-                        location=location,
-                    )
+            if as_scalar(value, argument.dtype) is None:
+                reason, hint = explain_scalar(value, argument.dtype)
+                return LaunchError(f"{where} is a scalar {argument.dtype}, {reason}", hint=hint, location=location)
             return None
         if not isinstance(value, torch.Tensor):
             return LaunchError(
@@ -343,12 +356,9 @@ class Binder:
                 hint="convert it with torch.as_tensor",
                 location=location,
             )
-        if not has_memory(value):
-            return LaunchError(
-                f"{where} is a {type(value).__name__}, which stands for data that a kernel cannot read",
-                hint="pass the tensors it is made of; under torch.compile, call what k.as_torch_op(...) registers",
-                location=location,
-            )
+        unreadable = why_unreadable(value)
+        if unreadable is not None:
+            return LaunchError(f"{where} {unreadable[0]}", hint=unreadable[1], location=location)
         if value.dtype is not torch_dtype(argument.dtype):
             return ShapeMismatch(
                 f"{where} is {argument.dtype}, got {str(value.dtype).removeprefix('torch.')}",
@@ -428,43 +438,8 @@ class Binder:
         return None
 
 
-@lru_cache(maxsize=1)
-def _plain_types() -> frozenset[type]:
-    """Tensor types that certainly have memory of their own."""
-    import torch
-
-    return frozenset((torch.Tensor, torch.nn.Parameter))
-
-
-def has_memory(value: Any) -> bool:
-    """Whether a tensor's data can be read by address.
-
-    Subclasses that handle every operation themselves (`FakeTensor`, `DTensor`, quantised wrappers) only stand for data
-    that is elsewhere, if anywhere.
-    """
-    import torch
-
-    if type(value) in _plain_types():
-        return True
-    if not isinstance(value, torch.Tensor):
-        return False
-    return type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
-
-
-def integer_bounds(dtype: str) -> tuple[int, int]:
-    """Least and greatest value that an integer scalar of `dtype` can hold."""
-    if dtype == "bool":
-        return 0, 1
-    bits = int(re.sub(r"\D", "", dtype))
-    return (0, 2**bits - 1) if dtype.startswith("u") else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-
-
 def _indented(lines: Sequence[str], spaces: int) -> list[str]:
     return [" " * spaces + line for text in lines for line in text.splitlines()]
-
-
-def _is_float(dtype: str) -> bool:
-    return dtype.startswith(("float", "bfloat"))
 
 
 def _expression(extent: int | str, names: Mapping[str, str]) -> str:

@@ -88,7 +88,7 @@ def load(library: Path, signature: Signature, device_type: str, payload: bytes |
         MISS,
         _Allocators(signature, device_type),
         prototypes,
-        (None, payload, exchange),
+        (None, payload, exchange, torch.Tensor.is_neg, True),
         payload,
     )
     try:

@@ -74,6 +74,17 @@ class ExportedKernel:
     def __repr__(self) -> str:
         return f"<ExportedKernel {self.name} for {self.target} from {self.directory}>"
 
+    def __copy__(self) -> ExportedKernel:
+        """Itself, as for a function: a copy of a model shares the kernels it calls."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> ExportedKernel:
+        return self
+
+    def __reduce__(self) -> Any:
+        """Loaded again from the same folder, which the process that unpickles must have."""
+        return load_exported, (self.directory.absolute(),)
+
     def __call__(self, *args: Any, stream: int | None = None, **kwargs: Any) -> Any:
         """Runs the kernel on torch tensors; see :meth:`core.Kernel.__call__`, whose checks and errors these are."""
         return self._checked_call(args, kwargs, stream)
@@ -86,7 +97,9 @@ class ExportedKernel:
 
     def _checked_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], stream: int | None) -> Any:
         from core.runtime.arguments import Binder
+        from core.runtime.values import check_stream
 
+        check_stream(stream, self.name, None)
         with self._lock:
             if self._launcher is None:
                 self._binder = Binder(self._signature, self._artifact.metadata["device_type"])

@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from core.errors import BuildFailed, DeviceUnavailable, LaunchError, TileHALError, ToolchainNotFound
+from core.errors import BuildFailed, DeviceUnavailable, KernelError, LaunchError, TileHALError, ToolchainNotFound
 from core.runtime.arguments import Binder
 from core.runtime.compiled import MISS, call_directly
 from core.runtime.dynamo import hide_from_dynamo
 from core.runtime.report import KernelConfig, KernelResources, Provenance
+from core.runtime.values import check_stream
 
 if TYPE_CHECKING:
     from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel
@@ -131,6 +132,21 @@ class Kernel:
         how = "simulated" if self._simulate else self._provenance.evidence
         return f"<core.Kernel {self.name} for {self.target} via {self._lowered.route} ({how})>"
 
+    def __copy__(self) -> Kernel:
+        """Itself, as for a function: a copy of a model shares the kernels it calls."""
+        return self
+
+    def __deepcopy__(self, memo: object) -> Kernel:
+        return self
+
+    def __reduce__(self) -> Any:
+        raise KernelError(
+            f"{self.name} for {self.target} cannot be pickled: what it has loaded belongs to this process",
+            hint="compile it in the other process, where the cache makes that quick; or export() it, and load the"
+            " folder there with load_exported()",
+            location=self._program.location,
+        )
+
     # ------------------------------------------------------------------------------------------------ build
 
     def build(self) -> BuiltKernel:
@@ -221,6 +237,7 @@ class Kernel:
         """A call by way of the binder, which says what is wrong with it."""
         launcher = self._launcher or self._prepare()
         assert self._binder is not None
+        check_stream(stream, self.name, self._program.location)
         arguments, symbols, outputs = self._binder(args, kwargs)
         try:
             launcher(*arguments, symbols=symbols, stream=stream)
@@ -329,7 +346,7 @@ class Kernel:
                     launcher: Launcher = simulated
                 else:
                     launcher = self._builder.launcher(self._target.chip, self.build())
-                self._binder = Binder(signature, device_type, locations)
+                self._binder = Binder(signature, device_type, locations, self._program.location)
                 self._launcher = launcher
                 self._provenance = replace(self._provenance, launch=getattr(launcher, "how", None))
             return self._launcher

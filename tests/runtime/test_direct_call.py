@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import inspect
+import pickle
 import sys
 import weakref
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tilelang.language as T
 import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 import core
 from core.runtime import load_exported
@@ -96,6 +100,8 @@ def test_arguments_by_name_are_those_by_position(kernel: Any) -> None:
         (5, {}, "takes 2 inputs"),
         (4, {"s": 1.0}, "got 's' twice"),
         (1, {"s": "a"}, "is a scalar float32, got Tensor"),
+        (1, {"s": 1e39}, r"is a scalar float32, which cannot hold 1e\+39"),
+        (1, {"s": 1.0, "stream": "0"}, "stream is the vendor's handle, an integer; got str"),
     ],
 )
 def test_what_does_not_fit_is_told_as_before_the_first_call(
@@ -105,6 +111,38 @@ def test_what_does_not_fit_is_told_as_before_the_first_call(
     arguments = [torch.zeros(8) for _ in range(positional)]
     with pytest.raises(core.LaunchError, match=text):
         kernel(*arguments, **{name: tensors.get(value, value) for name, value in named.items()})
+
+
+def test_an_output_without_memory_is_not_written(kernel: Any) -> None:
+    """Where a mode makes tensors that stand for others, torch's address of one is null."""
+    a, b, c = torch.ones(8), torch.zeros(8), torch.zeros(8)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        with pytest.raises(core.LaunchError, match="an output that torch allocates here is a FakeTensor"):
+            kernel(a, 2.0)
+        kernel(a, b, 2.0, c)
+    torch.testing.assert_close((b, c), (a * 2, a + 2))
+
+
+def test_numbers_of_other_libraries_are_python_s(kernel: Any) -> None:
+    a = torch.arange(8.0)
+    for s in (np.float32(0.5), np.int64(3), 2**63, True):
+        torch.testing.assert_close(tuple(kernel(a, s)), (a * float(s), a + float(s)))
+
+
+def test_a_copy_is_the_kernel_itself(kernel: Any) -> None:
+    assert copy.copy(kernel) is kernel
+    assert copy.deepcopy({"kernel": kernel})["kernel"] is kernel
+
+
+def test_an_export_is_pickled_as_its_folder_and_a_kernel_not_at_all(kernel: Any) -> None:
+    if isinstance(kernel, core.Kernel):
+        with pytest.raises(core.KernelError, match=r"two_outputs for cpu:.* cannot be pickled") as caught:
+            pickle.dumps(kernel)
+        assert "load_exported" in caught.value.hint
+        return
+    again = pickle.loads(pickle.dumps(kernel))
+    assert again.directory == kernel.directory
+    torch.testing.assert_close(again(torch.ones(8), 2.0), kernel(torch.ones(8), 2.0))
 
 
 def test_it_is_still_a_kernel() -> None:

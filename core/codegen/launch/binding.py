@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.codegen.launch.expressions import to_c
-from core.codegen.launch.values import Values, bounds, is_float
+from core.codegen.launch.values import Values, bounds, is_float, overflow
 from core.runtime.arguments import SymbolSource, symbol_sources
 from core.runtime.plan import names_of
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
@@ -147,7 +147,8 @@ class _Binding:
         argument = self.arguments[index]
         if isinstance(argument, ScalarArgument):
             if is_float(argument):
-                return [f"if (!tilehal_number({item}, &v.p{index})) goto miss;"]
+                limit = overflow(argument.dtype)
+                return [f"if (!tilehal_number({item}, {limit}, &v.p{index})) goto miss;"]
             least, most = bounds(argument.dtype)
             return [f"if (!tilehal_integer({item}, {least}, {most}, &v.p{index})) goto miss;"]
         tensor = f"t{index}"
@@ -168,6 +169,9 @@ class _Binding:
             lines.append(f"if (!tilehal_has_elements(&{tensor})) goto miss;")
         null = f"{tensor}.data == NULL"
         lines.append(f"if ({null if fixed else f'{null} && tilehal_has_elements(&{tensor})'}) goto miss;")
+        packs_elements = argument.strides is None and fixed and set(argument.shape) - {1}
+        if argument.dtype.startswith(("float", "bfloat")) and not packs_elements:
+            lines.append(f"if (tilehal_negated(state, {item}, &{tensor})) goto miss;")
         return lines
 
     def _solve(self, *, outputs: bool) -> list[str]:
@@ -211,6 +215,8 @@ class _Binding:
             f"made[{number}] = {call};",
             f"if (made[{number}] == NULL) goto failed;",
             f"if (!tilehal_read(state, made[{number}], &t{index})) goto miss;",
+            # A mode that is active can make something without memory.
+            f"if (t{index}.data == NULL && tilehal_has_elements(&t{index})) goto miss;",
         ]
 
     def _result(self) -> list[str]:

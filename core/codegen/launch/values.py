@@ -40,6 +40,11 @@ def bounds(dtype: str) -> tuple[str, str]:
     return f"INT{bits}_MIN", f"INT{bits}_MAX"
 
 
+def overflow(dtype: str) -> str:
+    """The least finite number, in C, that a floating-point type rounds to infinity."""
+    return "0x1.ffffffp127" if dtype == "float32" else "INFINITY"
+
+
 def is_float(argument: ScalarArgument) -> bool:
     return argument.dtype.startswith(("float", "bfloat"))
 

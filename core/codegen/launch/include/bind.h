@@ -34,7 +34,8 @@ static void tilehal_free(PyObject *capsule) {
 }
 
 // config: (torch.Tensor, torch.nn.Parameter, exchange capsule, miss, allocators, prototypes, keep, payload). Prototypes
-// are one tensor per tensor parameter (None for a scalar) and say how its dtype reads; keep starts with None.
+// are one tensor per tensor parameter (None for a scalar) and say how its dtype reads; keep is (None, payload, exchange
+// capsule, torch.Tensor.is_neg, True).
 // Returns (call, raw, and what makes a kernel object's call).
 __attribute__((visibility("default"))) PyObject *tilehal_bind(PyObject *config) {
     static PyMethodDef call = {"launch", tilehal_call_alone, TILEHAL_FASTCALL, NULL};
@@ -49,8 +50,10 @@ __attribute__((visibility("default"))) PyObject *tilehal_bind(PyObject *config) 
     state->allocators = tilehal_again(PyTuple_GetItem(config, 4));
     PyObject *prototypes = PyTuple_GetItem(config, 5);
     state->keep = tilehal_again(PyTuple_GetItem(config, 6));
+    state->is_negated = PyTuple_GetItem(state->keep, 3);
+    state->yes = PyTuple_GetItem(state->keep, 4);
     PyObject *capsule = PyCapsule_New(state, TILEHAL_CAPSULE, tilehal_free);
-    if (capsule == NULL || state->exchange == NULL) goto failed;
+    if (capsule == NULL || state->exchange == NULL || state->yes == NULL) goto failed;
     if (state->exchange->version.major != 1 || state->exchange->view == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "torch's exchange table has no view of a tensor, or another version");
         goto failed;

@@ -7,7 +7,8 @@ typedef struct {
     void *tensor, *parameter;         // torch.Tensor and torch.nn.Parameter: other subclasses are the binder's business
     PyObject *miss;                   // given back when a call is not what the check expects
     PyObject *allocators;             // device index -> (callable, its argument or None) for each output, flat
-    PyObject *keep;                   // what else must live as long: the binary, the exchange table's owner
+    PyObject *keep;                   // what else must live as long: the binary, the exchange table's owner, the next two
+    PyObject *is_negated, *yes;       // torch.Tensor.is_neg and True, borrowed
     const tilehal_exchange *exchange;
     PyObject *made[TILEHAL_DEVICES];  // the allocators' answer for each device
     tilehal_dl_type types[TILEHAL_ARGUMENTS];
@@ -25,6 +26,22 @@ static inline int tilehal_read(tilehal_state *state, PyObject *object, tilehal_t
     if (state->exchange->view(object, tensor) == 0) return 1;
     PyErr_Clear();
     return 0;
+}
+
+// Whether torch negates the tensor's values when it reads them, which no address says. Such a tensor is the imaginary part
+// of a conjugated complex one, so its strides are even: torch is asked about few.
+static inline int tilehal_negated(tilehal_state *state, PyObject *object, const tilehal_tensor *tensor) {
+    for (int axis = tensor->rank - 1; axis >= 0; --axis) {
+        if (tensor->shape[axis] != 1 && (tensor->strides[axis] & 1)) return 0;
+    }
+    PyObject *answer = PyObject_CallFunctionObjArgs(state->is_negated, object, NULL);
+    if (answer == NULL) {
+        PyErr_Clear();
+        return 1;
+    }
+    const int negated = answer == state->yes;
+    Py_DecRef(answer);
+    return negated;
 }
 
 static inline PyObject *tilehal_again(PyObject *object) {

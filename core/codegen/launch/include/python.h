@@ -2,6 +2,7 @@
 // neither Python's headers nor torch's are needed. Both are fixed: https://docs.python.org/3/c-api/stable.html and
 // DLPack 1.2 (struct DLPackExchangeAPI), which torch and apache-tvm-ffi fill in as `Tensor.__dlpack_c_exchange_api__`.
 #include <limits.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -98,10 +99,11 @@ static inline int tilehal_integer(PyObject *object, int64_t least, int64_t most,
     return !overflow && *value >= least && *value <= most;
 }
 
-static inline int tilehal_number(PyObject *object, double *value) {
+// A Python float, or an int that a double holds. Finite numbers from `overflow` on are beyond the C type.
+static inline int tilehal_number(PyObject *object, double overflow, double *value) {
     if (object->type == (void *)PyFloat_Type) {
         *value = PyFloat_AsDouble(object);
-        return 1;
+        return !(*value >= overflow || *value <= -overflow) || isinf(*value);
     }
     int64_t whole;
     if (!tilehal_integer(object, -(INT64_C(1) << 53), INT64_C(1) << 53, &whole)) return 0;

@@ -11,6 +11,7 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 from core.ops._attention_schedule import Schedule  # noqa: E402
+from core.ops._attention_steps import mask, online_softmax  # noqa: E402
 from core.ops.attention_hopper import warp_specialised  # noqa: E402
 
 #: exp(x) = exp2(x · log2 e): every chip's exponential unit works in base 2.
@@ -81,7 +82,8 @@ def attention(
     past = N - M
     width = -(-dim // _STEP) * _STEP
     rows = T.GemmWarpPolicy.FullRow
-    lowest = -T.infinity("float32")
+    hide = mask(block_M, block_N, N, past, causal=causal)
+    advance = online_softmax(block_M, block_N, base2)
 
     @T.prim_func
     def main(
@@ -110,29 +112,12 @@ def attention(
             T.copy(Q[b, h, first : first + block_M, 0:width], q)
             T.fill(output, 0)
             T.fill(row_sum, 0)
-            T.fill(row_max, lowest)
+            T.fill(row_max, -T.infinity("float32"))
             for t in T.Pipelined(tiles, num_stages=num_stages):
                 T.copy(K[b, h // group, t * block_N : (t + 1) * block_N, 0:width], k)
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=rows)
-                # Every query of a block sees the keys before the diagonal of its first one: no mask there.
-                if causal:
-                    if (t + 1) * block_N > first + past + 1:
-                        for i, j in T.Parallel(block_M, block_N):
-                            visible = t * block_N + j <= first + i + past
-                            scores[i, j] = T.if_then_else(visible, scores[i, j], lowest)
-                elif N % block_N != 0:  # noqa: SIM102  (the condition below is the kernel's, this one Python's)
-                    if (t + 1) * block_N > N:
-                        for i, j in T.Parallel(block_M, block_N):
-                            scores[i, j] = T.if_then_else(t * block_N + j < N, scores[i, j], lowest)
-                T.copy(row_max, old_max)
-                T.reduce_max(scores, row_max, dim=1, clear=False)
-                for i in T.Parallel(block_M):
-                    rescale[i] = T.exp2(old_max[i] * base2 - row_max[i] * base2)
-                for i, j in T.Parallel(block_M, block_N):
-                    scores[i, j] = T.exp2(scores[i, j] * base2 - row_max[i] * base2)
-                T.reduce_sum(scores, tile_sum, dim=1)
-                for i in T.Parallel(block_M):
-                    row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+                hide(scores, first, t)
+                advance(scores, row_max, old_max, rescale, tile_sum, row_sum)
                 for i, j in T.Parallel(block_M, width):
                     output[i, j] *= rescale[i]
                 T.copy(scores, weights)

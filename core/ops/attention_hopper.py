@@ -15,6 +15,7 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 from core.ops._attention_schedule import GROUP, REGISTERS, Schedule  # noqa: E402
+from core.ops._attention_steps import mask, online_softmax  # noqa: E402
 
 #: First of the named barriers that order the warpgroups; TileLang numbers its own from 1.
 _TURN = 12
@@ -47,7 +48,6 @@ def warp_specialised(
     past = N - M
     q_tiles = -(-M // block_M)
     rows = T.GemmWarpPolicy.FullRow
-    lowest = -T.infinity("float32")
     score_registers = block_M * block_N // threads
 
     # A piece of work is a tile of queries; for persistent causal blocks a long tile and the short one that makes all
@@ -74,16 +74,8 @@ def warp_specialised(
             return seen
         return T.if_then_else((turn % 2 == 1) & (piece % pieces_per_head == q_tiles // 2), 0, seen)
 
-    @T.macro
-    def mask(scores, first, t):
-        if causal:
-            if (t + 1) * block_N > first + past + 1:
-                for i, j in T.Parallel(block_M, block_N):
-                    scores[i, j] = T.if_then_else(t * block_N + j <= first + i + past, scores[i, j], lowest)
-        elif N % block_N != 0:  # noqa: SIM102  (the condition below is the kernel's, this one Python's)
-            if (t + 1) * block_N > N:
-                for i, j in T.Parallel(block_M, block_N):
-                    scores[i, j] = T.if_then_else(t * block_N + j < N, scores[i, j], lowest)
+    hide = mask(block_M, block_N, N, past, causal=causal)
+    advance = online_softmax(block_M, block_N, base2)
 
     @T.prim_func
     def main(
@@ -170,7 +162,7 @@ def warp_specialised(
                         )
                         T.wait_wgmma(0)
                         T.mbarrier_arrive(k_empty[before % num_stages])
-                        mask(scores, first, 0)
+                        hide(scores, first, 0)
                         T.reduce_max(scores, row_max, dim=1, clear=True)
                         for i, j in T.Parallel(block_M, block_N):
                             scores[i, j] = T.exp2(scores[i, j] * base2 - row_max[i] * base2)
@@ -192,16 +184,8 @@ def warp_specialised(
                             T.wait_wgmma(1)
                             T.warpgroup_fence_operand(scores, num_regs=score_registers)
                             T.mbarrier_arrive(k_empty[stage])
-                            mask(scores, first, t)
-                            T.copy(row_max, old_max)
-                            T.reduce_max(scores, row_max, dim=1, clear=False)
-                            for i in T.Parallel(block_M):
-                                rescale[i] = T.exp2(old_max[i] * base2 - row_max[i] * base2)
-                            for i, j in T.Parallel(block_M, block_N):
-                                scores[i, j] = T.exp2(scores[i, j] * base2 - row_max[i] * base2)
-                            T.reduce_sum(scores, tile_sum, dim=1)
-                            for i in T.Parallel(block_M):
-                                row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+                            hide(scores, first, t)
+                            advance(scores, row_max, old_max, rescale, tile_sum, row_sum)
                             # The compiler would move the wait for P V up, before the exponentials. Nothing moves over
                             # the loop that waits for V, which the next product needs anyway.
                             T.warpgroup_fence_operand(scores, num_regs=score_registers)

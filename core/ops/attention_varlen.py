@@ -10,6 +10,7 @@ import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
+from core.ops._attention_steps import online_softmax  # noqa: E402
 from core.ops.attention import LOG2_E, PASS_CONFIGS  # noqa: E402
 
 
@@ -61,6 +62,8 @@ def attention_varlen(
     group = heads // kv_heads
     rows = T.GemmWarpPolicy.FullRow
     lowest = -T.infinity("float32")
+    # A query that has seen nothing yet has no maximum to subtract.
+    advance = online_softmax(block_M, block_N, base2, floor=-1e30)
 
     @T.prim_func
     def main(
@@ -119,18 +122,7 @@ def attention_varlen(
                     if (t + 1) * block_N > keys:
                         for i, j in T.Parallel(block_M, block_N):
                             scores[i, j] = T.if_then_else(t * block_N + j < keys, scores[i, j], lowest)
-                T.copy(row_max, old_max)
-                T.reduce_max(scores, row_max, dim=1, clear=False)
-                # A query that has seen nothing yet has no maximum to subtract.
-                for i in T.Parallel(block_M):
-                    row_max[i] = T.max(row_max[i], -1e30)
-                for i in T.Parallel(block_M):
-                    rescale[i] = T.exp2(old_max[i] * base2 - row_max[i] * base2)
-                for i, j in T.Parallel(block_M, block_N):
-                    scores[i, j] = T.exp2(scores[i, j] * base2 - row_max[i] * base2)
-                T.reduce_sum(scores, tile_sum, dim=1)
-                for i in T.Parallel(block_M):
-                    row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+                advance(scores, row_max, old_max, rescale, tile_sum, row_sum)
                 for i, j in T.Parallel(block_M, dim):
                     output[i, j] *= rescale[i]
                 T.copy(scores, weights)

@@ -295,10 +295,12 @@ class Kernel:
         Args:
             name: `"<namespace>::<operator>"`, then also `torch.ops.<namespace>.<operator>`.
             outputs: `returned` allocates them; `given` makes them parameters that are written.
-            backward, setup_context: as for `torch.library.register_autograd`; without them no gradient flows.
+            backward, setup_context: as for `torch.library.register_autograd`. Without them, asking for a gradient of what
+                is returned is a KernelError; none flows through arguments that are written.
 
         Raises:
-            KernelError: the name is no name or is taken, or torch cannot tell the device or the outputs' sizes.
+            KernelError: the name is no name or is taken (by torch, or by other parameters or another backward), or
+                torch cannot tell the device or the outputs' sizes.
             DeviceUnavailable: the chip's device is not on this machine.
         """
         from core.runtime.torch_op import register

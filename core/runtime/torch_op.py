@@ -6,6 +6,7 @@ import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from core.errors import KernelError, ShapeMismatch
@@ -29,6 +30,8 @@ class _Registered:
     library: Any
     signature: Signature
     outputs: Outputs
+    backward: Callable[..., Any] | None
+    setup_context: Callable[..., Any] | None
     kernels: dict[str, Kernel] = field(default_factory=dict)
 
 
@@ -47,25 +50,33 @@ def register(
     """Registers `kernel` as the operator `name`; see :meth:`core.Kernel.as_torch_op`."""
     import torch
 
-    if not _QUALIFIED.fullmatch(name):
+    if not isinstance(name, str) or not _QUALIFIED.fullmatch(name):
         raise KernelError(f"{name!r} is no operator name", hint='name it "<namespace>::<operator>"')
+    if outputs not in ("returned", "given"):
+        raise KernelError(f"outputs={outputs!r}, but they are returned or given", hint='pass "returned" or "given"')
+    if setup_context is not None and backward is None:
+        raise KernelError(f"{name} has a setup_context and no backward", hint="pass backward= as well")
     signature = kernel.program.signature
     key = _DISPATCH_KEYS[kernel.device_type]
     namespace, _, short = name.partition("::")
     with _lock:
         known = _registered.get(name)
         if known is None:
-            _check(signature, outputs)
-            library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
-            library.define(schema(signature, short, outputs), tags=_tags())  # type: ignore[no-untyped-call]
-            torch.library.register_fake(name, _fake(signature, outputs), lib=library)
-            known = _registered[name] = _Registered(library, signature, outputs)
-            if backward is not None:
-                torch.library.register_autograd(name, backward, setup_context=setup_context, lib=library)
+            if hasattr(getattr(torch.ops, namespace), short):
+                raise KernelError(
+                    f"torch has an operator {name} already, which no kernel of TileHAL was registered as",
+                    hint="give this one a name in a namespace of your own",
+                )
+            known = _registered[name] = _define(kernel, name, outputs, backward, setup_context)
         elif (known.signature, known.outputs) != (signature, outputs):
             raise KernelError(
                 f"{name} is registered already, with other parameters",
                 hint="give this kernel a name of its own; kernels of one operator differ in their device only",
+            )
+        elif backward is not None and (known.backward, known.setup_context) != (backward, setup_context):
+            raise KernelError(
+                f"{name} is registered already, with another backward or none",
+                hint="pass backward= when it is registered for the first time, or give this one a name of its own",
             )
         if key not in known.kernels:
             known.library.impl(short, _run(kernel, outputs), key)
@@ -77,6 +88,53 @@ def register(
             )
     found: Callable[..., Any] = getattr(getattr(torch.ops, namespace), short).default
     return found
+
+
+def _define(
+    kernel: Kernel,
+    name: str,
+    outputs: Outputs,
+    backward: Callable[..., Any] | None,
+    setup_context: Callable[..., Any] | None,
+) -> _Registered:
+    """The operator without a kernel: its schema, what its outputs are, its backward."""
+    import torch
+
+    signature = kernel.program.signature
+    namespace, _, short = name.partition("::")
+    _check(signature, outputs)
+    computes = outputs == "returned" and bool(signature.outputs) and not _written(signature, outputs)
+    if backward is not None and not computes:
+        raise KernelError(
+            f"{name} writes its arguments, so torch takes no backward for it",
+            hint='register it with outputs="returned", for a kernel that reads its inputs and writes its outputs',
+            location=kernel.program.location,
+        )
+    library = torch.library.Library(namespace, "FRAGMENT")  # type: ignore[no-untyped-call]
+    library.define(schema(signature, short, outputs), tags=_tags())  # type: ignore[no-untyped-call]
+    torch.library.register_fake(name, _fake(signature, outputs), lib=library)
+    if computes:
+        # Torch would otherwise go back through the operator as if it had no inputs, with a warning at most.
+        used = backward if backward is not None else _without_backward(kernel, name)
+        torch.library.register_autograd(name, used, setup_context=setup_context, lib=library)
+    return _Registered(library, signature, outputs, backward, setup_context)
+
+
+def _without_backward(kernel: Kernel, name: str) -> Callable[..., Any]:
+    def backward(*gradients: Any) -> Any:
+        raise KernelError(
+            f"{name} has no backward, and a gradient is asked for",
+            hint="register it with as_torch_op(..., backward=), or call it under torch.no_grad()",
+            location=kernel.program.location,
+        )
+
+    return backward
+
+
+def _written(signature: Signature, outputs: Outputs) -> list[int]:
+    """Positions, among the operator's arguments, of the tensors that it writes."""
+    taken = [a for a in signature.arguments if outputs == "given" or not _is_output(a)]
+    return [i for i, a in enumerate(taken) if isinstance(a, TensorArgument) and a.writes]
 
 
 def _tags() -> tuple[Any, ...]:
@@ -133,13 +191,20 @@ def _scalar_type(dtype: str) -> str:
 
 def _run(kernel: Kernel, outputs: Outputs) -> Callable[..., Any]:
     """What the dispatcher calls. Several outputs are a tuple there, and none is None."""
-    if outputs == "given" or not kernel.program.signature.outputs:
+    import torch
 
-        def given(*args: Any) -> None:
-            kernel(*args)
+    written = _written(kernel.program.signature, outputs)
+    count = len(kernel.program.signature.outputs) if outputs == "returned" else 0
 
-        return given
-    if len(kernel.program.signature.outputs) == 1:
+    def writes(*args: Any) -> Any:
+        result = kernel(*args)
+        # A backward that saved one of these tensors must not read what is in it now.
+        torch.autograd.graph.increment_version([args[position] for position in written])
+        return result if count == 1 else tuple(result) if count else None
+
+    if written:
+        return writes
+    if count == 1:
 
         def one(*args: Any) -> Any:
             return kernel(*args)
@@ -180,12 +245,9 @@ def _fake(signature: Signature, outputs: Outputs) -> Callable[..., Any]:
         for index, value in given.items():
             for axis, extent in enumerate(shapes.get(index, ())):
                 expected = extent(names)
-                torch._check(  # type: ignore[no-untyped-call]
-                    value.shape[axis] == expected,
-                    lambda i=index, x=axis, e=expected: (
-                        f"{signature.name}: argument {i} ({arguments[i].name}): axis {x} must be {e}"
-                    ),
-                )
+                where = f"{signature.name}: argument {index} ({arguments[index].name}): axis {axis} must be "
+                message = partial("{}{}".format, where, expected)
+                torch._check_with(ShapeMismatch, value.shape[axis] == expected, message)
         if outputs == "given" or not signature.outputs:
             return None
         home = next(value for value in given.values() if isinstance(value, torch.Tensor))

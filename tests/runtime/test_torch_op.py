@@ -135,6 +135,8 @@ def test_shapes_are_known_on_meta_without_running(scale_op: Any, split_op: Any) 
     assert scale_op(torch.empty(7, 64, device="meta"), 1.0).shape == (7, 64)
     low, high = split_op(torch.empty(64, device="meta"))
     assert (low.shape, low.dtype, high.dtype) == ((32,), torch.float32, torch.float16)
+    with pytest.raises(core.ShapeMismatch, match=r"argument 0 \(A\): axis 1 must be 64"):
+        scale_op(torch.empty(7, 63, device="meta"), 1.0)
 
 
 def test_a_kernel_that_is_not_registered_breaks_the_graph_and_is_right(scaled: core.Kernel) -> None:
@@ -161,6 +163,33 @@ def test_gradients_go_through_the_backward_that_was_given(scaled: core.Kernel) -
     torch.testing.assert_close(x.grad, torch.full((4, 64), 2.5))
 
 
+def test_without_a_backward_a_gradient_is_an_error_and_not_zero(scale_op: Any) -> None:
+    x = torch.ones(2, 64, requires_grad=True)
+    y = scale_op(x, 2.0)
+    torch.testing.assert_close(y, torch.full((2, 64), 2.0))
+    with pytest.raises(core.KernelError, match="tilehal_test::scale has no backward") as caught:
+        y.sum().backward()
+    assert "backward=" in caught.value.hint
+    with pytest.raises(RuntimeError, match="functorch transforms"):
+        torch.func.grad(lambda x: scale_op(x, 2.0).sum())(x.detach())
+    assert not scale_op(x.detach(), 2.0).requires_grad
+
+
+def test_what_a_kernel_writes_counts_as_changed_for_autograd(scaled: core.Kernel, add_op: Any) -> None:
+    into = scaled.as_torch_op("tilehal_test::scale_into", outputs="given")
+    x, weight = torch.ones(2, 64), torch.ones(2, 64, requires_grad=True)
+    for change in (lambda y: into(x, 5.0, y), lambda y: add_op(y[0], 3)):
+        y = torch.ones(2, 64)
+        product = (weight * y).sum()
+        change(y)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.backward()
+    with torch.inference_mode():
+        y = torch.ones(2, 64)
+        into(x, 5.0, y)
+    torch.testing.assert_close(y, torch.full((2, 64), 5.0))
+
+
 def test_registering_again_gives_the_same_operator(scaled: core.Kernel, scale_op: Any) -> None:
     assert scaled.as_torch_op("tilehal_test::scale") is scale_op
 
@@ -173,7 +202,31 @@ def test_a_name_stands_for_one_kernel_per_device(scale_op: Any) -> None:
         core.compile(split(), target="cpu", out_idx=[1, 2]).as_torch_op("tilehal_test::scale")
 
 
-@pytest.mark.parametrize("name", ["scale", "a::b::c", "a::", "::b", "a b::c"])
+def test_what_would_be_left_out_silently_is_refused(scaled: core.Kernel, scale_op: Any, add_op: Any) -> None:
+    def backward(context: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
+
+    with pytest.raises(core.KernelError, match="with another backward or none"):
+        scaled.as_torch_op("tilehal_test::scale", backward=backward)
+    with pytest.raises(core.KernelError, match="outputs='both', but they are returned or given"):
+        scaled.as_torch_op("tilehal_test::both", outputs="both")  # type: ignore[arg-type]
+    with pytest.raises(core.KernelError, match="a setup_context and no backward"):
+        scaled.as_torch_op("tilehal_test::context", setup_context=backward)
+    with pytest.raises(core.KernelError, match="writes its arguments, so torch takes no backward"):
+        scaled.as_torch_op("tilehal_test::given_backward", outputs="given", backward=backward)
+    # A refusal leaves nothing behind: the name is free.
+    assert callable(scaled.as_torch_op("tilehal_test::given_backward", outputs="given"))
+
+
+@pytest.mark.parametrize("name", ["aten::relu", "aten::add", "tilehal_foreign::op"])
+def test_operators_of_others_are_not_touched(scaled: core.Kernel, name: str) -> None:
+    library = torch.library.Library("tilehal_foreign", "FRAGMENT")
+    library.define("op(Tensor x) -> Tensor")
+    with pytest.raises(core.KernelError, match=f"torch has an operator {name} already"):
+        scaled.as_torch_op(name)
+
+
+@pytest.mark.parametrize("name", ["scale", "a::b::c", "a::", "::b", "a b::c", 3])
 def test_a_name_has_a_namespace(scaled: core.Kernel, name: str) -> None:
     with pytest.raises(core.KernelError, match="no operator name"):
         scaled.as_torch_op(name)

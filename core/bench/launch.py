@@ -185,7 +185,7 @@ def host_time(
 
 
 def _summary(values: list[float]) -> dict[str, float]:
-    from core.tuning.measure_statistics import median_interval, quantile
+    from core.tuning.measure.statistics import median_interval, quantile
 
     interval = median_interval(values)
     return {

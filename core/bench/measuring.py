@@ -245,7 +245,7 @@ def _kernel(work: Workload, which: str, target: str) -> Kernel:
     Raises:
         NotMeasured: nothing was tuned for it.
     """
-    from core.tuning.lookup import use_tuned
+    from core.tuning.results.lookup import use_tuned
 
     with use_tuned("exact" if which == TUNED else "off"):
         kernel = work.factory.compile(**work.arguments, target=target)
@@ -316,7 +316,7 @@ def _clock_hz(device: torch.device) -> float | None:
     """The clock right after the last sample, by the device's own cycle counter."""
     if device.type == "cpu":
         return None
-    from core.tuning.measure_device import TorchDevice
+    from core.tuning.measure.device import TorchDevice
 
     return TorchDevice(device, 2**20).clock_hz()
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from core.tiling.problem import TileProblem
     from core.tiling.ranking import Ranking
     from core.tiling.verdict import Verdict
-    from core.tuning.lookup import Tuned
+    from core.tuning.results.lookup import Tuned
 
 #: Candidates, kinds of refusals and assumptions that are shown without `--all`.
 _SHOWN = 10

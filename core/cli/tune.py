@@ -18,9 +18,9 @@ from core.errors import KernelError, TileHALError, TuningError
 
 if TYPE_CHECKING:
     from core.tiling.factory import KernelFactory
-    from core.tuning.records import Result
     from core.tuning.report import TuneReport
-    from core.tuning.store import Store
+    from core.tuning.results.records import Result
+    from core.tuning.results.store import Store
 
 #: Exit status of a run that Ctrl-C ended, as shells have it.
 INTERRUPTED_STATUS = 130
@@ -83,7 +83,7 @@ def tune(
     Each candidate is held against a reference and timed in a process of its own. Ctrl-C keeps what was measured, and
     the same command goes on.
     """
-    from core.tuning.store import Store, default_store
+    from core.tuning.results.store import Store, default_store
 
     results = Store(store) if store is not None else default_store()
     asked = [
@@ -173,7 +173,7 @@ def _shapes(params: Sequence[str], shapes: Sequence[str]) -> list[dict[str, Any]
 
 def _values(name: str, text: str) -> list[Any]:
     """A value, or the extents that stand for a range `16..8192`."""
-    from core.tuning.neighbours import covering
+    from core.tuning.results.neighbours import covering
 
     bounds = re.fullmatch(r"(\d+)\.\.(\d+)", text)
     return covering(int(bounds[1]), int(bounds[2])) if bounds else list(parse_parameters([f"{name}={text}"]).values())
@@ -233,7 +233,7 @@ def _chosen(store: Store, kernel: str | None, target: str | None) -> list[Result
 
 
 def _list(store: Store, kernel: str | None, target: str | None, as_json: bool) -> None:
-    from core.tuning.listing import listed, table
+    from core.tuning.results.listing import listed, table
 
     factory = _factory(kernel) if kernel and ":" in kernel else None
     rows = listed(_chosen(store, kernel, target), factory)
@@ -251,7 +251,7 @@ def _list(store: Store, kernel: str | None, target: str | None, as_json: bool) -
 def _export(
     store: Store, kernel: str | None, target: str | None, path: Path, fastest: int | None, as_json: bool
 ) -> None:
-    from core.tuning.exchange import to_text
+    from core.tuning.results.exchange import to_text
 
     check_writable(path, "--export")
     found = _chosen(store, kernel, target)
@@ -266,7 +266,7 @@ def _export(
 
 
 def _import(store: Store, path: Path, as_json: bool) -> None:
-    from core.tuning.exchange import read_file
+    from core.tuning.results.exchange import read_file
 
     found = read_file(path)
     written = store.add(found, keep_newer=True)

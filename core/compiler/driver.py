@@ -10,8 +10,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from core._tilelang import TracedKernel, import_tilelang, known_pass_configs, tilelang_version, trace
+from core._tilelang import TracedKernel, import_tilelang, tilelang_version, trace
 from core.compiler.artifacts import CompileOptions, LoweredKernel
+from core.compiler.options import checked_pass_configs, compile_options
 from core.errors import KernelError, PortabilityWarning, ToolchainNotFound, UnsupportedOp
 from core.tiling.factory import KernelFactory
 
@@ -81,13 +82,7 @@ def compile(
         simulate=simulate,
         build=build,
         vendor=resolved.chip.vendor,
-        options=CompileOptions(
-            pass_configs=_checked_configs(pass_configs),
-            compile_flags=(compile_flags,) if isinstance(compile_flags, str) else tuple(compile_flags or ()),
-            fast_math=fast_math,
-            backend=dict(options or {}),
-            verbose=verbose,
-        ),
+        options=compile_options(pass_configs, compile_flags, fast_math, options, verbose=verbose),
     )
     return _compile(request, resolved)
 
@@ -298,14 +293,9 @@ def _merged(options: CompileOptions, traced: TracedKernel) -> CompileOptions:
     """The call's options over the ones the author attached to `@tilelang.jit` or `@core.kernel`."""
     return replace(
         options,
-        pass_configs={**_checked_configs(traced.pass_configs), **options.pass_configs},
+        pass_configs={**checked_pass_configs(traced.pass_configs), **options.pass_configs},
         compile_flags=traced.compile_flags + options.compile_flags,
     )
-
-
-def _config_name(key: Any) -> str:
-    """tilelang's `PassConfigKey` members are strings; plain strings pass."""
-    return str(getattr(key, "value", key))
 
 
 def _example(value: Any) -> Any:
@@ -315,20 +305,6 @@ def _example(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-
-
-def _checked_configs(pass_configs: Mapping[Any, Any] | None) -> dict[str, Any]:
-    """Pass configurations by name. Raises KernelError for one that TileLang does not have: it would change nothing."""
-    configs = {_config_name(key): value for key, value in (pass_configs or {}).items()}
-    known = known_pass_configs()
-    for name in configs:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            raise KernelError(
-                f"TileLang has no pass configuration {name!r}",
-                hint=f"did you mean {near[0]!r}?" if near else "tilelang.PassConfigKey lists them",
-            )
-    return configs
 
 
 def _check_compatibility(execution_backend: str | None, target_host: str | None) -> None:

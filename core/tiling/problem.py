@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from core.plugins import Backend
     from core.target import Target
     from core.tiling.factory import KernelFactory
-    from core.tuning.lookup import Tuned
+    from core.tuning.results.lookup import Tuned
 
 
 class TileProblem:
@@ -106,12 +106,11 @@ class TileProblem:
         Args:
             options: how it is compiled; results under others do not count. None is the defaults.
         """
-        from core.tuning.lookup import tuned_tiles
+        from core.tuning.results.lookup import tuned_tiles
 
         return tuned_tiles(
             self.factory,
             self.arguments,
-            None,
             self.chip,
             self.backend,
             overrides=self.overrides,

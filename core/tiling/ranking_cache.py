@@ -48,7 +48,7 @@ def ranking_key(
     """The key of a ranking, 64 hexadecimal digits; None when an argument has no stable form."""
     from core._tilelang import tilelang_version
     from core.compiler.keys import digest, own_code_hash
-    from core.tuning.identity import source_fingerprint
+    from core.tiling.fingerprint import source_fingerprint
 
     try:
         return digest(

@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from core.tuning.environment import Environment as Environment
     from core.tuning.inputs import make_arguments as make_arguments
-    from core.tuning.lookup import Tuned as Tuned
-    from core.tuning.lookup import tuned_tiles as tuned_tiles
-    from core.tuning.lookup import use_tuned as use_tuned
     from core.tuning.measure import Measurement as Measurement
     from core.tuning.measure import Together as Together
     from core.tuning.measure import measure_together as measure_together
-    from core.tuning.neighbours import covering as covering
-    from core.tuning.records import Key as Key
-    from core.tuning.records import Outcome as Outcome
-    from core.tuning.records import Result as Result
     from core.tuning.report import ShapeReport as ShapeReport
     from core.tuning.report import TuneReport as TuneReport
-    from core.tuning.store import Store as Store
-    from core.tuning.store import default_store as default_store
+    from core.tuning.results.lookup import Tuned as Tuned
+    from core.tuning.results.lookup import tuned_tiles as tuned_tiles
+    from core.tuning.results.lookup import use_tuned as use_tuned
+    from core.tuning.results.neighbours import covering as covering
+    from core.tuning.results.records import Key as Key
+    from core.tuning.results.records import Outcome as Outcome
+    from core.tuning.results.records import Result as Result
+    from core.tuning.results.store import Store as Store
+    from core.tuning.results.store import default_store as default_store
     from core.tuning.tuner import TuningInterrupted as TuningInterrupted
 
 _HOMES = {
     "environment": ("Environment",),
     "inputs": ("make_arguments",),
-    "lookup": ("Tuned", "tuned_tiles", "use_tuned"),
     "measure": ("Measurement", "Together", "measure_together"),  # `core.tuning.measure` is the module, not its function
-    "neighbours": ("covering",),
-    "records": ("Key", "Outcome", "Result"),
     "report": ("ShapeReport", "TuneReport"),
-    "store": ("Store", "default_store"),
+    "results.lookup": ("Tuned", "tuned_tiles", "use_tuned"),
+    "results.neighbours": ("covering",),
+    "results.records": ("Key", "Outcome", "Result"),
+    "results.store": ("Store", "default_store"),
     "tuner": ("TuningInterrupted",),
 }
 _MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 from core.errors import TileHALError
 
@@ -89,6 +90,30 @@ def current(target: Target, backend: Backend) -> Environment:
         tilelang=tilelang_version(),
         plugins=(f"tilehal {core.__version__}", *plugins),
     )
+
+
+_environments: WeakKeyDictionary[Backend, dict[str, Environment]] = WeakKeyDictionary()
+
+
+def environment_of(chip: Chip, backend: Backend) -> Environment:
+    """The environment of this process for a chip of a backend, asked once."""
+    from core.target import resolve
+
+    known = _environments.setdefault(backend, {})
+    if chip.target not in known:
+        known[chip.target] = current(resolve(chip), backend)
+    return known[chip.target]
+
+
+def environment_here(chip: Chip) -> Environment:
+    """The environment of whatever process runs this, for a chip: a task for another process too.
+
+    Raises:
+        TargetNotFound, BackendLoadError: no backend of the process knows the chip.
+    """
+    from core.plugins import manager
+
+    return environment_of(chip, manager().backend(chip.vendor))
 
 
 def _toolchain(backend: Backend, chip: Chip) -> str:

@@ -7,14 +7,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from core.compiler.artifacts import CompileOptions
-from core.compiler.keys import canonical
 from core.errors import TileHALError, TuningError
 from core.tiling import Tiles
 from core.tiling.tracing import Tracer, is_symbol
-from core.tuning.identity import source_fingerprint
-from core.tuning.jobs import Subject, Symbol
-from core.tuning.lookup import options_text, stored_arguments
-from core.tuning.records import Key
+from core.tuning.results.keys import key_of
+from core.tuning.results.records import Key
+from core.tuning.workers.jobs import Subject, Symbol
 
 if TYPE_CHECKING:
     from core.hardware import Chip
@@ -22,7 +20,7 @@ if TYPE_CHECKING:
     from core.tiling.factory import KernelFactory
     from core.tiling.verdict import Verdict
     from core.tuning.environment import Environment
-    from core.tuning.shipping import Parcel
+    from core.tuning.workers.shipping import Parcel
 
 #: Blocks along a dimension that a smaller problem keeps: enough for a pipelined loop over tiles to repeat.
 _BLOCKS_KEPT = 4
@@ -39,7 +37,7 @@ class Plan:
         candidates: the best of the ranking, best first.
         ranked: how many candidates the whole ranking has.
         key: what results are stored under.
-        structural: see :class:`core.tuning.records.Result`.
+        structural: see :class:`core.tuning.results.records.Result`.
         subject: the kernel with these arguments, on its way to a child.
     """
 
@@ -91,15 +89,7 @@ def plan_shape(
             hint="`tilehal tile` shows every candidate with what is in its way",
         )
     best = ranking.candidates[0]
-    key = Key(
-        kernel=factory.name,
-        fingerprint=source_fingerprint(factory),
-        arguments=canonical(stored_arguments(arguments)),
-        dtypes=ranking.shape.dtypes,
-        chip=chip.target,
-        environment=environment,
-        options=options_text(options, fixed),
-    )
+    key = key_of(factory, arguments, chip, options, fixed, dtypes=ranking.shape.dtypes, environment=environment)
     travelling = {
         name: Symbol(value.name, str(value.dtype)) if is_symbol(value) else value for name, value in arguments.items()
     }

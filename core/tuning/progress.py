@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from core.tuning.report import seconds_text, tiles_text
 
 if TYPE_CHECKING:
-    from core.tuning.records import Outcome
+    from core.tuning.results.records import Outcome
 
 
 class Progress(Protocol):

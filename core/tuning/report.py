@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from core.tuning.neighbours import reach
-from core.tuning.records import Outcome
+from core.tuning.results.neighbours import reach
+from core.tuning.results.records import Outcome
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,7 +25,7 @@ class ShapeReport:
         waiting: how many of them were not reached, for want of time.
         reused: how many were known from an earlier run.
         first: what an untuned compilation takes: the best ranked candidate that compiles; None when it was not reached.
-        structural: see :class:`core.tuning.records.Result`.
+        structural: see :class:`core.tuning.results.records.Result`.
         reference: what outputs were compared with.
         error: why nothing was measured, where something was in the way.
     """

@@ -13,18 +13,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from core.tuning.answers import error_of, identity, reply_of, times
-from core.tuning.jobs import Artifact, CompileJob, Conditions, CrossCheckJob, FinalJob, MeasureJob, Reply
-from core.tuning.records import Key, Outcome, in_order
 from core.tuning.report import ShapeReport
+from core.tuning.results.records import Key, Outcome, identity_of, in_order
+from core.tuning.workers.jobs import Artifact, CompileJob, Conditions, CrossCheckJob, FinalJob, MeasureJob, Reply
+from core.tuning.workers.sites import reply_of
 
 if TYPE_CHECKING:
     from core.tiling import Tiles
     from core.tiling.factory import KernelFactory
     from core.tuning.planning import Plan
     from core.tuning.progress import Progress
-    from core.tuning.sites import Future, Site
-    from core.tuning.store import Store
+    from core.tuning.results.store import Store
+    from core.tuning.workers.sites import Future, Site
 
 #: Candidates within this share of the fastest are timed again, in turn, before one of them is called the best.
 FINAL_MARGIN = 0.05
@@ -92,7 +92,7 @@ class ShapeRun:
         self._waiting = [
             _Candidate(place, verdict.tiles, verdict.seconds)
             for place, verdict in enumerate(plan.candidates)
-            if identity(verdict.tiles) not in self._outcomes
+            if identity_of(verdict.tiles) not in self._outcomes
         ]
 
     # ------------------------------------------------------------------------------------------------ the run
@@ -118,7 +118,7 @@ class ShapeRun:
 
     def report(self) -> ShapeReport:
         """What is known now."""
-        places = {identity(verdict.tiles): place for place, verdict in enumerate(self._plan.candidates)}
+        places = {identity_of(verdict.tiles): place for place, verdict in enumerate(self._plan.candidates)}
         mine = [replace(outcome, place=places[text]) for text, outcome in self._outcomes.items() if text in places]
         # An untuned compilation passes over what does not build; a crash or a wrong value it would not notice.
         built = [outcome for outcome in mine if outcome.status != "build"]
@@ -145,9 +145,9 @@ class ShapeRun:
         for outcome in known.outcomes if known is not None else ():
             patient = outcome.status == "timeout" and outcome.details.get("timeout_s", 0.0) < self._timeout_s
             if not patient:
-                self._outcomes[outcome.tiles_text] = outcome
+                self._outcomes[outcome.identity] = outcome
         measured = [outcome for outcome in in_order(list(self._outcomes.values())) if outcome.ok]
-        wanted = {identity(verdict.tiles) for verdict in self._plan.candidates}
+        wanted = {identity_of(verdict.tiles) for verdict in self._plan.candidates}
         self._outcomes = {text: outcome for text, outcome in self._outcomes.items() if text in wanted}
         if measured and self._conditions.reference is None:
             # Its outputs were found right when it was measured.
@@ -179,7 +179,7 @@ class ShapeRun:
             return
         candidate.compiled = reply
         if reply.artifact is not None:
-            self._artifacts[identity(candidate.tiles)] = reply.artifact
+            self._artifacts[identity_of(candidate.tiles)] = reply.artifact
         heapq.heappush(self._ready, (candidate.place, candidate))
 
     # ------------------------------------------------------------------------------------------------ measuring
@@ -246,7 +246,7 @@ class ShapeRun:
         """The first candidate that the CPU backend does not contradict is what the others are compared with."""
         self._measuring -= 1
         if reply.verdict == "impossible":
-            raise error_of(reply)
+            raise reply.error
         if reply.verdict == "wrong":
             self._settle(candidate, reply)
             return
@@ -257,7 +257,9 @@ class ShapeRun:
     def _trust(self, candidate: _Candidate, reference: str) -> None:
         self._reference = reference
         self._conditions = replace(
-            self._conditions, trusted=candidate.tiles, trusted_artifact=self._artifacts.get(identity(candidate.tiles))
+            self._conditions,
+            trusted=candidate.tiles,
+            trusted_artifact=self._artifacts.get(identity_of(candidate.tiles)),
         )
         self._progress.say(f"outputs are compared with {reference}")
 
@@ -276,7 +278,7 @@ class ShapeRun:
             [outcome.tiles for outcome in near],
             self._conditions,
             _FINAL_TIMES * self._timeout_s,
-            [self._artifacts.get(outcome.tiles_text) for outcome in near],
+            [self._artifacts.get(outcome.identity) for outcome in near],
         )
         self._measuring += 1
         self._watch(self._site.measure(job, None), partial(self._compared, near))
@@ -286,19 +288,19 @@ class ShapeRun:
     def _compared(self, near: Sequence[Outcome], reply: Reply) -> None:
         self._measuring -= 1
         if reply.verdict == "impossible":
-            raise error_of(reply)
+            raise reply.error
         if reply.verdict != "ok":
             self._progress.say(f"the fastest could not be timed together: {reply.reason}")
             return
         for outcome, timing in zip(near, reply.timings, strict=True):
-            self._keep(replace(outcome, **times(timing), measured_at=time.time(), source=""))
+            self._keep(replace(outcome, **timing.of_outcome(), measured_at=time.time(), source=""))
 
     # ------------------------------------------------------------------------------------------------ settling
 
     def _settle(self, candidate: _Candidate, reply: Reply) -> None:
         if reply.verdict == "impossible":
-            raise error_of(reply)
-        timing = times(reply.timings[0]) if reply.timings else {"reason": reply.reason}
+            raise reply.error
+        timing = reply.timings[0].of_outcome() if reply.timings else {"reason": reply.reason}
         compile_s = candidate.compiled.compile_s if candidate.compiled is not None else None
         outcome = Outcome(
             tiles=dict(candidate.tiles),
@@ -315,7 +317,7 @@ class ShapeRun:
 
     def _keep(self, outcome: Outcome) -> None:
         self._store.record(self._key(), outcome, structural=self._plan.structural)
-        self._outcomes[outcome.tiles_text] = outcome
+        self._outcomes[outcome.identity] = outcome
 
     def _key(self) -> Key:
         """Where a measurement belongs: on a cluster, the environment of the worker that took it."""

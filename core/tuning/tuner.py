@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 from core.compiler.artifacts import CompileOptions
 from core.errors import KernelError, TuningError, TuningStoreError
-from core.tuning.jobs import Conditions
 from core.tuning.locks import alone
-from core.tuning.lookup import stored_arguments
 from core.tuning.planning import Plan, plan_shape
 from core.tuning.progress import Progress, progress_for
 from core.tuning.report import ShapeReport, TuneReport
+from core.tuning.results.keys import stored_arguments
+from core.tuning.results.store import Store, default_store
 from core.tuning.shape_run import ShapeRun
-from core.tuning.shipping import Parcel, pack
-from core.tuning.sites import Site, site_for
-from core.tuning.store import Store, default_store
+from core.tuning.workers.jobs import Conditions
+from core.tuning.workers.shipping import Parcel, pack
+from core.tuning.workers.sites import Site, site_for
 
 if TYPE_CHECKING:
     from core.hardware import Chip
@@ -118,7 +118,7 @@ def tune(
         TuningInterrupted: Ctrl-C (it is a KeyboardInterrupt); its report says what was measured.
     """
     from core._tilelang import import_tilelang
-    from core.compiler.driver import _checked_configs
+    from core.compiler.options import compile_options
     from core.target import resolve
 
     shapes = _shapes(factory, args, kwargs)
@@ -126,12 +126,6 @@ def tune(
         raise TuningError(f"candidates={candidates}: there is nothing to measure", hint="at least 1")
     import_tilelang()
     resolved = resolve(target)
-    chosen = CompileOptions(
-        pass_configs=_checked_configs(pass_configs),
-        compile_flags=(compile_flags,) if isinstance(compile_flags, str) else tuple(compile_flags or ()),
-        fast_math=fast_math,
-        backend=dict(options or {}),
-    )
     conditions = Conditions(
         problem="",
         device="",
@@ -147,7 +141,7 @@ def tune(
         factory=factory,
         parcel=pack(factory, same_machine=executor is None),
         chip=resolved.chip,
-        options=chosen,
+        options=compile_options(pass_configs, compile_flags, fast_math, options),
         conditions=conditions,
         candidates=candidates,
         timeout_s=timeout_s,

@@ -9,8 +9,8 @@ import pytest
 from core.cli.main import run
 from core.cli.tune import _shapes
 from core.tuning.environment import Environment
-from core.tuning.records import Key, Outcome, Result
-from core.tuning.store import Store
+from core.tuning.results.records import Key, Outcome, Result
+from core.tuning.results.store import Store
 
 KERNEL = """
 import core

@@ -177,14 +177,14 @@ def test_a_preferred_configuration_that_cannot_be_had_is_told(acme: Acme) -> Non
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Mapping[str, int]:
     """What a look-up says was measured: the slowest of the candidates, so that the ranking would never take it."""
-    from core.tuning import lookup
-    from core.tuning.records import Outcome
+    from core.tuning.results import lookup
+    from core.tuning.results.records import Outcome
 
     tiles = product.rank(*SHAPE, target="cuda:h200").candidates[-1].tiles
     found = lookup.Tuned(tiles, "store", Outcome(tiles, "ok", median_s=25e-6, predicted_s=30e-6))
 
-    def tuned_tiles(factory, arguments, shape, chip, backend, *, overrides, options, refuse):
-        assert (factory, chip.target, shape) == (product, "acme:one", None)
+    def tuned_tiles(factory, arguments, chip, backend, *, overrides, options, refuse):
+        assert (factory, chip.target) == (product, "acme:one")
         assert refuse(tiles) is None
         return None if overrides else found
 

@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from core.tuning.children import Children
 from core.tuning.environment import Environment
-from core.tuning.records import Key
-from core.tuning.store import Store
+from core.tuning.results.records import Key
+from core.tuning.results.store import Store
+from core.tuning.workers.children import Children
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +57,6 @@ def children():
 def kept_children(children):
     """Tuning runs of the module use these children."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("core.tuning.sites.Children", children.again)
-        patch.setattr("core.tuning.tasks.shared_children", children.again)
+        patch.setattr("core.tuning.workers.sites.Children", children.again)
+        patch.setattr("core.tuning.workers.tasks.shared_children", children.again)
         yield

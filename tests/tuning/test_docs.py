@@ -9,7 +9,7 @@ import shlex
 import pytest
 
 from core.cli.tune import tune as command
-from core.tuning.lookup import _POLICIES
+from core.tuning.results.lookup import _POLICIES
 from core.tuning.tuner import tune
 from tests.packaging.layout import ROOT
 from tests.packaging.markdown import blocks

@@ -12,10 +12,11 @@ import pytest
 import torch
 
 import core
-from core.tuning.measure import Measurement, cache_bytes, measure, measure_together, sample_in_turn
-from core.tuning.measure_device import MOST_IN_QUEUE, DeviceContender
-from core.tuning.measure_host import HostContender, grouped
-from core.tuning.measure_statistics import (
+from core.tuning.measure import Measurement, cache_bytes, measure, measure_together
+from core.tuning.measure.device import MOST_IN_QUEUE, DeviceContender
+from core.tuning.measure.host import HostContender, grouped
+from core.tuning.measure.interleaved import sample_in_turn
+from core.tuning.measure.statistics import (
     holm,
     median,
     median_interval,

@@ -10,7 +10,7 @@ from core.compiler.artifacts import CompileOptions
 from core.errors import TuningError
 from core.tuning.environment import Environment
 from core.tuning.planning import plan_shape, smaller_arguments, structural_arguments
-from core.tuning.shipping import pack
+from core.tuning.workers.shipping import pack
 
 ENVIRONMENT = Environment("d", "1", "c", "0.1.15", ())
 

@@ -17,7 +17,7 @@ from core.errors import DeviceUnavailable, KernelError, TuningError, TuningStore
 from core.tiling.verdict import Verdict
 from core.tuning import progress
 from core.tuning.progress import Silent
-from core.tuning.store import Store
+from core.tuning.results.store import Store
 from core.tuning.tuner import TuningInterrupted
 from tests.packaging.layout import ROOT
 from tests.tuning import tuned_kernels
@@ -101,9 +101,7 @@ class TestMisbehaviour:
 
     def test_compiling_the_kernel_uses_it(self, run, monkeypatch):
         monkeypatch.setenv("TILEHAL_TUNING_STORE", str(run.store.path))
-        found = core.tuning.tuned_tiles(
-            planted, {"M": 1024}, None, core.chip("cpu"), core.plugins.manager().backend("cpu")
-        )
+        found = core.tuning.tuned_tiles(planted, {"M": 1024}, core.chip("cpu"), core.plugins.manager().backend("cpu"))
         assert found.tiles == run.shape.best.tiles
 
     def test_a_second_run_measures_nothing_and_says_the_same(self, run, ranked):
@@ -206,7 +204,7 @@ class TestStopping:
 
 OTHER = """
 import json, sys
-from core.tuning.store import Store
+from core.tuning.results.store import Store
 from pathlib import Path
 from tests.tuning.tuned_kernels import twice
 report = twice.tune([(256,), (512,)], store=Store(Path(sys.argv[1])), candidates=3, target="cpu", cold_l2=False,

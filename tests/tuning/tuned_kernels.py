@@ -86,7 +86,7 @@ def two_outputs(A):
 
 def _in_a_child() -> bool:
     """Whether a tuner's child runs this: the tuner itself must not crash while it ranks."""
-    return "core.tuning.worker" in sys.modules
+    return "core.tuning.workers.worker" in sys.modules
 
 
 @functools.cache

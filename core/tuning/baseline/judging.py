@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from core.tuning.baseline.snapshot import L2, Snapshot, Timing
-from core.tuning.measure_statistics import Difference, holm, paired, welch
+from core.tuning.measure.statistics import Difference, holm, paired, welch
 
 TimeVerdict = Literal["slower", "faster", "same", "unclear"]
 

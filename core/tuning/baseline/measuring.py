@@ -15,8 +15,8 @@ from core.tuning.benchmark import prepared
 from core.tuning.checking import difference
 from core.tuning.inputs import argument_bytes, copy_arguments, make_arguments, moved_bytes
 from core.tuning.measure import Work, measure
-from core.tuning.measure_device import TorchDevice
-from core.tuning.measure_host import Clock
+from core.tuning.measure.device import TorchDevice
+from core.tuning.measure.host import Clock
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from core.errors import BaselineError
 from core.tuning.baseline.suite import Case
-from core.tuning.measure_statistics import median, t_quantile
+from core.tuning.measure.statistics import median, t_quantile
 
 FORMAT = "tilehal-baseline"
 VERSION = 1

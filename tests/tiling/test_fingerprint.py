@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from core.tuning.identity import source_fingerprint
+from core.tiling.fingerprint import source_fingerprint
 
 KERNEL = """
 import core

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from core.errors import TuningError, TuningWarning
-from core.tuning.exchange import read_file
-from core.tuning.records import Result
+from core.tuning.results.exchange import read_file
+from core.tuning.results.records import Result
 
 if TYPE_CHECKING:
     from core.hardware import Chip

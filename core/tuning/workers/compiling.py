@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import ToolchainNotFound
 from core.tiling import Value
-from core.tuning.jobs import Artifact, CompileJob, Reply, Subject, Symbol
-from core.tuning.shipping import Parcel, unpack
+from core.tuning.workers.jobs import Artifact, CompileJob, Reply, Subject, Symbol
+from core.tuning.workers.shipping import Parcel, unpack
 
 if TYPE_CHECKING:
     from core.hardware import Chip

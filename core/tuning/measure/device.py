@@ -18,8 +18,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from core.errors import LaunchError
-from core.tuning.measure_host import Call, grouped
-from core.tuning.measure_statistics import median
+from core.tuning.measure.host import Call, grouped
+from core.tuning.measure.statistics import median
 
 #: Calls in one graph, and in one sample of events: the launch queue of a CUDA stream holds about a thousand.
 MOST_IN_GRAPH = 1000

@@ -16,13 +16,18 @@ Status = Literal["ok", "build", "launch", "wrong", "timeout", "crash"]
 STATUSES: tuple[str, ...] = get_args(Status)
 
 
+def identity_of(tiles: Mapping[str, Value]) -> str:
+    """What tells a candidate from the others of its shape: its tiles as canonical JSON."""
+    return json.dumps(dict(tiles), sort_keys=True, separators=(",", ":"))
+
+
 @dataclass(frozen=True, slots=True)
 class Key:
     """What a result was measured for. Results under different keys say nothing of each other.
 
     Attributes:
         kernel: name of the factory.
-        fingerprint: of its source, see :func:`core.tuning.identity.source_fingerprint`.
+        fingerprint: of its source, see :func:`core.tiling.fingerprint.source_fingerprint`.
         arguments: every argument but the tile parameters, as canonical JSON (:func:`core.compiler.keys.canonical`).
         dtypes: of the tensor parameters, in order; empty where nothing was traced.
         options: compile options that differ from the defaults, as canonical JSON; empty for none.
@@ -88,9 +93,9 @@ class Outcome:
         return self.status == "ok"
 
     @property
-    def tiles_text(self) -> str:
-        """The tiles as they identify a candidate: canonical JSON."""
-        return json.dumps(dict(self.tiles), sort_keys=True, separators=(",", ":"))
+    def identity(self) -> str:
+        """What tells the candidate from the others of its key."""
+        return identity_of(self.tiles)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +135,6 @@ def in_order(outcomes: list[Outcome]) -> tuple[Outcome, ...]:
     def order(outcome: Outcome) -> tuple[bool, float, float, str]:
         time = outcome.median_s if outcome.median_s is not None else late
         place = late if outcome.place is None else outcome.place
-        return (not outcome.ok, time if outcome.ok else late, place, outcome.tiles_text)
+        return (not outcome.ok, time if outcome.ok else late, place, outcome.identity)
 
     return tuple(sorted(outcomes, key=order))

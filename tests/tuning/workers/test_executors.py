@@ -14,8 +14,8 @@ import pytest
 import core
 from core.errors import DeviceUnavailable, TuningError
 from core.tiling.verdict import Verdict
-from core.tuning import tasks
 from core.tuning.progress import Silent
+from core.tuning.workers import tasks
 from tests.tuning.tuned_kernels import twice
 
 QUICK = {"target": "cpu", "cold_l2": False, "warmup_ms": 1.0, "repeat_ms": 5.0, "progress": False}

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from core.errors import TileHALError
-from core.tuning.environment import said
-from core.tuning.identity import source_fingerprint
-from core.tuning.records import Result
+from core.errors import BackendLoadError, DescriptorError, TargetNotFound
+from core.tiling.fingerprint import source_fingerprint
+from core.tuning.environment import Environment, environment_here, said
 from core.tuning.report import seconds_text, tiles_text
+from core.tuning.results.records import Result
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from core.tiling.factory import KernelFactory
-    from core.tuning.environment import Environment
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,12 +103,9 @@ def table(rows: Sequence[Listed]) -> Table:
 
 def _here(chip: str) -> Environment | None:
     """The environment of this machine for a chip; None where no installed backend knows it."""
-    from core.plugins import manager
     from core.target import resolve
-    from core.tuning.lookup import environment_of
 
     try:
-        target = resolve(chip)
-        return environment_of(target.chip, manager().backend(target.vendor))
-    except TileHALError:
+        return environment_here(resolve(chip).chip)
+    except (TargetNotFound, BackendLoadError, DescriptorError):
         return None

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from core.errors import TuningError
 from core.tuning.environment import Environment
-from core.tuning.exchange import from_text, read_file, to_text
-from core.tuning.records import STATUSES, Key, Outcome, Result, in_order
+from core.tuning.results.exchange import from_text, read_file, to_text
+from core.tuning.results.records import STATUSES, Key, Outcome, Result, in_order
 
 SECONDS = st.floats(min_value=1e-9, max_value=1e3)
 OUTCOMES = st.builds(
@@ -45,7 +45,7 @@ def results(draw):
         environment=environment,
         options=draw(st.sampled_from(["", '{"fast_math":true}'])),
     )
-    unique = {outcome.tiles_text: outcome for outcome in draw(st.lists(OUTCOMES, min_size=1, max_size=3))}
+    unique = {outcome.identity: outcome for outcome in draw(st.lists(OUTCOMES, min_size=1, max_size=3))}
     return Result(key, in_order(list(unique.values())), tuple(draw(st.lists(st.sampled_from("MN"), unique=True))))
 
 

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 
 from core.errors import TuningError
 from core.tuning.environment import Environment
-from core.tuning.records import STATUSES, Key, Outcome, Result, in_order
+from core.tuning.results.records import STATUSES, Key, Outcome, Result, in_order
 
 FORMAT = "tilehal-tuned"
 #: Changes when a reader of the version before would misunderstand a file.

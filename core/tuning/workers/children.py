@@ -22,7 +22,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from core.errors import TuningError
-from core.tuning.jobs import Job, Reply
+from core.tuning.workers.jobs import Job, Reply
 
 #: Importing torch and tilelang, on a slow and busy machine.
 START_TIMEOUT_S = 180.0
@@ -38,8 +38,9 @@ class Child:
     def __init__(self) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            root, number = str(Path(__file__).resolve().parents[2]), theirs.fileno()
-            start = f"import sys; sys.path.insert(0, {root!r}); from core.tuning.worker import main; main({number})"
+            root, number = str(Path(__file__).resolve().parents[3]), theirs.fileno()
+            run = f"from core.tuning.workers.worker import main; main({number})"
+            start = f"import sys; sys.path.insert(0, {root!r}); {run}"
             self._process = subprocess.Popen(
                 [sys.executable, "-c", start],
                 stdin=subprocess.DEVNULL,

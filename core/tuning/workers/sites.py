@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from core.compiler.cache import default
 from core.errors import DeviceUnavailable, TuningError
-from core.tuning import tasks
-from core.tuning.children import Children
-from core.tuning.jobs import CompileJob, CrossCheckJob, FinalJob, MeasureJob, Reply
+from core.tuning.environment import Environment, environment_here
+from core.tuning.workers import tasks
+from core.tuning.workers.children import Children
+from core.tuning.workers.jobs import CompileJob, CrossCheckJob, FinalJob, MeasureJob, Reply
 
 if TYPE_CHECKING:
     from core.hardware import Chip
     from core.target import Target
-    from core.tuning.environment import Environment
 
 
 class Future(Protocol):
@@ -69,7 +69,7 @@ class LocalSite:
 
     def __init__(self, target: Target, *, device: str | None = None, jobs: int | None = None) -> None:
         self.device = device or _device(target)
-        self.environment = tasks.surroundings(target.chip)
+        self.environment = environment_here(target.chip)
         #: Without a cache on disk what one child compiles another does not see.
         self.ships = not default().enabled
         self.compile_first = self.device.startswith("cpu")
@@ -147,7 +147,7 @@ class ClusterSite:
             )
         self.slots = int(sum(holders.values()))
         self.device = self._client.submit(tasks.torch_device, chip, pure=False, resources=self._need).result()
-        self.environment = self._client.submit(tasks.surroundings, chip, pure=False, resources=self._need).result()
+        self.environment = self._client.submit(environment_here, chip, pure=False, resources=self._need).result()
         self.ships = True
         self.compile_first = self.device.startswith("cpu")
         others = len(self._workers())
@@ -206,6 +206,25 @@ def site_for(target: Target, executor: Any, *, device: str | None, jobs: int | N
     if callable(getattr(executor, "scheduler_info", None)):
         return ClusterSite(executor, target.chip)
     return ExecutorSite(executor, target, device=device)
+
+
+def reply_of(done: Future) -> Reply:
+    """A future's answer. A worker that died with it, again and again, is the candidate's fault.
+
+    Raises:
+        TuningError: the executor answers something else; or whatever it raises itself.
+    """
+    try:
+        reply = done.result()
+    except TuningError:
+        raise
+    except Exception as error:
+        if type(error).__name__ in ("KilledWorker", "BrokenProcessPool"):
+            return Reply("crash", f"its worker ended: {error}", restart=True)
+        raise
+    if not isinstance(reply, Reply):
+        raise TuningError(f"the executor answered {reply!r}", hint="give an executor that runs what it is given")
+    return reply
 
 
 def _device(target: Target) -> str:

@@ -14,32 +14,28 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
-from weakref import WeakKeyDictionary
 
 from core.errors import KernelError, TuningError, TuningStoreError, TuningWarning
-from core.tiling.tracing import is_symbol
-from core.tuning.environment import Environment, current, said
-from core.tuning.identity import source_fingerprint
-from core.tuning.neighbours import distance
-from core.tuning.records import Key, Outcome, Result
-from core.tuning.store import default_store
-from core.tuning.tables import shipped_tables
+from core.tuning.environment import Environment, environment_of, said
+from core.tuning.results.keys import key_of
+from core.tuning.results.neighbours import distance
+from core.tuning.results.records import Key, Outcome, Result
+from core.tuning.results.store import default_store
+from core.tuning.results.tables import shipped_tables
 
 if TYPE_CHECKING:
     from core.compiler.artifacts import CompileOptions
     from core.hardware import Chip
     from core.plugins import Backend
-    from core.tiling import KernelShape, Tiles, Value
+    from core.tiling import Tiles, Value
     from core.tiling.factory import KernelFactory
 
 #: Which results a compilation takes: of this environment, of any, or none.
 Policy = Literal["exact", "any", "off"]
 _POLICIES: tuple[str, ...] = get_args(Policy)
-#: Stands for an environment that nobody has asked for yet.
-_UNKNOWN = Environment("", "", "", "", ())
 
 _chosen: ContextVar[Policy | None] = ContextVar("tilehal_tuned", default=None)
 
@@ -77,7 +73,6 @@ def use_tuned(policy: Policy) -> Iterator[None]:
 def tuned_tiles(
     factory: KernelFactory,
     arguments: Mapping[str, Any],
-    shape: KernelShape | None,
     chip: Chip,
     backend: Backend,
     *,
@@ -92,7 +87,6 @@ def tuned_tiles(
 
     Args:
         arguments: every argument but the tile parameters.
-        shape: what the rules were told of the kernel, where that is known already.
         overrides: tiles the user gave: only a result that agrees with them is used.
         options: how it is compiled: results with other options do not count.
         refuse: why tiles are not allowed for these arguments, or None; asked about a neighbour's.
@@ -102,9 +96,9 @@ def tuned_tiles(
     if policy == "off" or len(fixed) == len(factory.parameters):
         return None
     try:
-        asked = [_asked(factory, arguments, shape, chip, options, fixed)]
+        asked = [key_of(factory, arguments, chip, options, fixed)]
         if fixed:  # tuned with the same numbers given, or tuned freely with the same numbers coming out
-            asked.append(_asked(factory, arguments, shape, chip, options, {}))
+            asked.append(key_of(factory, arguments, chip, options, {}))
     except KernelError:  # an argument without a stable form: it cannot have been stored
         return None
     search = _Search(factory, arguments, chip, backend, policy, fixed, refuse)
@@ -233,66 +227,6 @@ class _Search:
         if self._environment is None:
             self._environment = environment_of(self._chip, self._backend)
         return self._environment
-
-
-_environments: WeakKeyDictionary[Backend, dict[str, Environment]] = WeakKeyDictionary()
-
-
-def environment_of(chip: Chip, backend: Backend) -> Environment:
-    """The environment of this process for a chip, asked once."""
-    from core.target import resolve
-
-    known = _environments.setdefault(backend, {})
-    if chip.target not in known:
-        known[chip.target] = current(resolve(chip), backend)
-    return known[chip.target]
-
-
-def stored_arguments(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Arguments as a key has them: a symbolic dimension stands there by its name."""
-    return {name: f"T.dynamic({value.name})" if is_symbol(value) else value for name, value in arguments.items()}
-
-
-def options_text(options: CompileOptions | None, tiles: Mapping[str, Value]) -> str:
-    """What of a compilation's options, and of tiles given by the user, is in a key; empty for nothing.
-
-    Raises:
-        KernelError: an option has no stable form.
-    """
-    from core.compiler.artifacts import CompileOptions
-    from core.compiler.keys import canonical
-
-    usual = CompileOptions()
-    given = options or usual
-    values = {
-        field.name: getattr(given, field.name)
-        for field in fields(given)
-        if field.name != "verbose" and getattr(given, field.name) != getattr(usual, field.name)
-    }
-    if tiles:
-        values["tiles"] = dict(tiles)
-    return canonical(values) if values else ""
-
-
-def _asked(
-    factory: KernelFactory,
-    arguments: Mapping[str, Any],
-    shape: KernelShape | None,
-    chip: Chip,
-    options: CompileOptions | None,
-    tiles: Tiles,
-) -> Key:
-    from core.compiler.keys import canonical
-
-    return Key(
-        kernel=factory.name,
-        fingerprint=source_fingerprint(factory),
-        arguments=canonical(stored_arguments(arguments)),
-        dtypes=shape.dtypes if shape is not None else (),
-        chip=chip.target,
-        environment=_UNKNOWN,
-        options=options_text(options, tiles),
-    )
 
 
 def _read(what: Callable[[], tuple[Result, ...]]) -> tuple[Result, ...]:

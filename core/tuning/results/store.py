@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from core.tuning.environment import Environment
-from core.tuning.records import Key, Outcome, Result, in_order
-from core.tuning.schema import open_store, store_error
+from core.tuning.results.records import Key, Outcome, Result, in_order
+from core.tuning.results.schema import open_store, store_error
 
 T = TypeVar("T")
 
@@ -121,22 +121,14 @@ class Store:
 
         return self._write(write)
 
-    def clear(
-        self, *, kernel: str | None = None, chip: str | None = None, keep: Callable[[Result], bool] | None = None
-    ) -> int:
-        """Removes the results of a kernel or chip, or all; but those that `keep` accepts. Returns how many."""
+    def clear(self, *, kernel: str | None = None, chip: str | None = None) -> int:
+        """Removes the results of a kernel or chip, or all. Returns how many."""
         if not self.path.exists():
             return 0
 
         def write(connection: sqlite3.Connection) -> int:
             where, values = _selection(kernel, chip)
-            rows = connection.execute(f"SELECT id FROM problems WHERE {where}", values).fetchall()
-            removed = 0
-            for (problem,) in rows:
-                (result,) = _results(connection, "problems.id = ?", (problem,))
-                if keep is None or not keep(result):
-                    connection.execute("DELETE FROM problems WHERE id = ?", (problem,))
-                    removed += 1
+            removed = connection.execute(f"DELETE FROM problems WHERE {where}", values).rowcount
             connection.execute("DELETE FROM environments WHERE id NOT IN (SELECT environment FROM problems)")
             return removed
 
@@ -271,7 +263,7 @@ def _problem(connection: sqlite3.Connection, result: Result) -> int:
 def _write_outcome(connection: sqlite3.Connection, problem: int, outcome: Outcome, *, keep_newer: bool) -> int:
     values = (
         problem,
-        outcome.tiles_text,
+        outcome.identity,
         outcome.status,
         outcome.median_s,
         outcome.low_s,

@@ -12,10 +12,10 @@ from core.errors import TileHALError, TuningError
 from core.tiling import Value
 from core.tuning.benchmark import prepared
 from core.tuning.checking import difference, written
-from core.tuning.compiling import built, lowered, received, with_artifact
 from core.tuning.inputs import copy_arguments, make_arguments
-from core.tuning.jobs import Conditions, CrossCheckJob, FinalJob, MeasureJob, Reply, Subject, Timing
 from core.tuning.measure import Measurement, Work, measure, measure_together
+from core.tuning.workers.compiling import built, lowered, received, with_artifact
+from core.tuning.workers.jobs import Conditions, CrossCheckJob, FinalJob, MeasureJob, Reply, Subject, Timing
 
 if TYPE_CHECKING:
     from core.runtime.kernel import Kernel
@@ -83,7 +83,8 @@ def cross_check(job: CrossCheckJob) -> Reply:
     flops = lowered(job.subject, job.tiles).lowered.resources.flops
     if flops is None or flops > CPU_FLOPS:
         if job.smaller is None:
-            return _unchecked(f"the CPU would take too long over {flops or 0:.3g} operations")
+            work = "an unknown number of" if flops is None else f"{flops:.3g}"
+            return _unchecked(f"the CPU would take too long over {work} operations")
         subject = job.smaller
         note = " at " + ", ".join(
             f"{name}={value}" for name, value in subject.arguments.items() if value != job.subject.arguments[name]

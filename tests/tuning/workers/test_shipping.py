@@ -11,7 +11,7 @@ import pytest
 
 import core
 from core.errors import KernelError
-from core.tuning.shipping import pack
+from core.tuning.workers.shipping import pack
 from tests.packaging.layout import ROOT
 from tests.tuning.tuned_kernels import right, twice
 
@@ -19,7 +19,7 @@ RECEIVE = """
 import pickle, sys
 sys.path.insert(0, {root!r})
 import torch
-from core.tuning.shipping import unpack
+from core.tuning.workers.shipping import unpack
 for name in sys.argv[1:]:
     with open(name, "rb") as file:
         factory = unpack(pickle.load(file))
@@ -36,7 +36,7 @@ import pickle, sys
 sys.path.insert(0, {root!r})
 import core
 import tilelang.language as T
-from core.tuning.shipping import pack
+from core.tuning.workers.shipping import pack
 
 BATCH = 4
 

@@ -6,15 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from core import errors
 from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel
+from core.errors import TileHALError, TuningError
 from core.tiling import Value
-from core.tuning.records import Status
+from core.tuning.results.records import Status
 
 if TYPE_CHECKING:
-    from core.errors import TileHALError
     from core.hardware import Chip
     from core.tuning.environment import Environment
-    from core.tuning.shipping import Parcel
+    from core.tuning.workers.shipping import Parcel
 
 #: What an answer says: a candidate's status, or that the candidate has nothing to do with it (no compiler, no device,
 #: no room on a disk).
@@ -164,6 +165,16 @@ class Timing:
     samples: int
     method: str
 
+    def of_outcome(self) -> dict[str, Any]:
+        """The fields of an :class:`core.tuning.results.records.Outcome` that say it."""
+        return {
+            "median_s": self.median_s,
+            "low_s": self.low_s,
+            "high_s": self.high_s,
+            "samples": self.samples,
+            "reason": self.method,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -193,3 +204,11 @@ class Reply:
     def impossible(cls, error: TileHALError) -> Reply:
         """The answer when something other than the candidate is in the way."""
         return cls("impossible", error.message, {"error": error.to_json()})
+
+    @property
+    def error(self) -> TileHALError:
+        """What is in the way, of an impossible job: as the class it was where the job ran, else as a TuningError."""
+        said: Mapping[str, Any] = self.details.get("error", {})
+        known = (v for v in vars(errors).values() if isinstance(v, type) and issubclass(v, TileHALError))
+        kind = next((kind for kind in known if kind.code == said.get("code")), TuningError)
+        return kind(said.get("message", self.reason), hint=said.get("hint", ""), details=dict(said.get("details", {})))

@@ -1,4 +1,4 @@
-"""The child process that compiles and runs candidates; `core.tuning.children` starts it.
+"""The child process that compiles and runs candidates; `core.tuning.workers.children` starts it.
 
 It answers one job after the other over a socket of its parent's. A candidate may hang, crash it, or spoil its device
 context: the parent then ends it and starts another. What kernels and compilers print goes to its standard error, of
@@ -26,7 +26,7 @@ from core.errors import (
     ToolchainNotFound,
     TuningError,
 )
-from core.tuning.jobs import CompileJob, CrossCheckJob, FinalJob, Job, Reply
+from core.tuning.workers.jobs import CompileJob, CrossCheckJob, FinalJob, Job, Reply
 
 #: Errors that say nothing of the candidate.
 _IMPOSSIBLE = (ToolchainNotFound, DeviceUnavailable, TargetNotFound, BackendLoadError, TuningError)
@@ -59,7 +59,7 @@ def _load() -> None:
 
     import_tilelang()
     import core.compiler.driver
-    import core.tuning.running  # noqa: F401
+    import core.tuning.workers.running  # noqa: F401
 
 
 def answer(job: Job) -> Reply:
@@ -81,7 +81,7 @@ def answer(job: Job) -> Reply:
 
 
 def _do(job: Job) -> Reply:
-    from core.tuning import compiling, running
+    from core.tuning.workers import compiling, running
 
     if isinstance(job, CompileJob):
         return compiling.compile_candidate(job)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import TuningError
-from core.tuning.neighbours import covering, distance, reach
+from core.tuning.results.neighbours import covering, distance, reach
 
 SHAPE = {"M": 4096, "K": 1024, "dtype": "float16", "causal": True}
 

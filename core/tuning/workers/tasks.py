@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.tuning.children import Children, shared_children
-from core.tuning.jobs import CompileJob, CrossCheckJob, FinalJob, MeasureJob, Reply
+from core.tuning.environment import environment_here
 from core.tuning.locks import hold_device
+from core.tuning.workers.children import Children, shared_children
+from core.tuning.workers.jobs import CompileJob, CrossCheckJob, FinalJob, MeasureJob, Reply
 
 if TYPE_CHECKING:
     from core.hardware import Chip
-    from core.tuning.environment import Environment
 
 
 def compile_task(job: CompileJob, host_is_device: bool = False, children: Children | None = None) -> Reply:
@@ -40,15 +40,7 @@ def measure_task(
         job = replace(job, artifact=compiled.artifact)
     with hold_device(job.conditions.device):
         reply = (children or shared_children()).run(job, problem=job.conditions.problem)
-    return replace(reply, environment=surroundings(job.subject.chip))
-
-
-def surroundings(chip: Chip) -> Environment:
-    """The environment of the process that runs this, for a chip."""
-    from core.plugins import manager
-    from core.tuning.lookup import environment_of
-
-    return environment_of(chip, manager().backend(chip.vendor))
+    return replace(reply, environment=environment_here(job.subject.chip))
 
 
 def torch_device(chip: Chip) -> str:

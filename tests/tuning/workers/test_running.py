@@ -6,9 +6,9 @@ import pytest
 
 import core
 from core.errors import TuningError
-from core.tuning import running
-from core.tuning.jobs import Conditions, CrossCheckJob, FinalJob, MeasureJob, Subject
-from core.tuning.shipping import pack
+from core.tuning.workers import running
+from core.tuning.workers.jobs import Conditions, CrossCheckJob, FinalJob, MeasureJob, Subject
+from core.tuning.workers.shipping import pack
 from tests.tuning.tuned_kernels import planted, right
 
 FINE, WRONG = {"block": 64, "way": "fine"}, {"block": 64, "way": "wrong"}

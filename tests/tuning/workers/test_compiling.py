@@ -11,9 +11,9 @@ import torch
 import core
 from core.compiler.build import Builder
 from core.errors import BuildFailed, ToolchainNotFound
-from core.tuning.compiling import built, compile_candidate, with_artifact
-from core.tuning.jobs import CompileJob, Subject
-from core.tuning.shipping import pack
+from core.tuning.workers.compiling import built, compile_candidate, with_artifact
+from core.tuning.workers.jobs import CompileJob, Subject
+from core.tuning.workers.shipping import pack
 from tests.tuning.tuned_kernels import twice
 
 TILES = {"block": 32, "threads": 128}

@@ -13,11 +13,13 @@ from core.compiler.artifacts import CompileOptions
 from core.compiler.keys import canonical
 from core.errors import TuningError, TuningWarning
 from core.plugins import DetectedDevice, Manager, hookimpl, local_entry, use_manager
-from core.tuning.exchange import to_text
-from core.tuning.identity import source_fingerprint
-from core.tuning.lookup import environment_of, options_text, tuned_tiles, use_tuned
-from core.tuning.records import Key, Outcome, Result
-from core.tuning.store import default_store
+from core.tiling.fingerprint import source_fingerprint
+from core.tuning.environment import environment_of
+from core.tuning.results.exchange import to_text
+from core.tuning.results.keys import options_text
+from core.tuning.results.lookup import tuned_tiles, use_tuned
+from core.tuning.results.records import Key, Outcome, Result
+from core.tuning.results.store import default_store
 from tests.plugins.fakes import FakeVendor
 
 
@@ -52,7 +54,7 @@ def vendor():
 def ask(vendor):
     def ask(M=1024, N=512, *, dtype="float16", **how):
         arguments = {"M": M, "N": N, "dtype": dtype}
-        return tuned_tiles(scale, arguments, None, vendor.chip, vendor.backend, **how)
+        return tuned_tiles(scale, arguments, vendor.chip, vendor.backend, **how)
 
     return ask
 
@@ -241,7 +243,7 @@ def test_a_store_that_cannot_be_read_is_a_warning_and_no_error(ask, tmp_path, mo
 def test_an_argument_without_a_stable_form_is_never_found(vendor, measured):
     measured(64)
     arguments = {"M": 1024, "N": object(), "dtype": "float16"}
-    assert tuned_tiles(scale, arguments, None, vendor.chip, vendor.backend) is None
+    assert tuned_tiles(scale, arguments, vendor.chip, vendor.backend) is None
 
 
 @pytest.mark.parametrize("shapes", [0, 200], ids=["an empty store", "200 shapes"])

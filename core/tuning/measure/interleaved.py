@@ -1,21 +1,6 @@
-"""Measuring how long a call takes: one module for every device, for the tuner, the benchmarks and the baselines.
+"""Measuring one call, or several in turn: what is asked of the clocks, and what comes out.
 
-    measure(lambda: kernel(a, b, c), "cuda")
-    measure_together({"ours": ours, "theirs": theirs}, "cuda").ratio("ours", "theirs")
-
-How it is done, and said in each :class:`Measurement`:
-
-- On an accelerator the device's own events are read, around a CUDA graph of so many calls that launch gaps do not
-  count, or around calls that were queued while the device was busy (see `measure_device.py`). On the CPU and in a
-  simulator it is the wall clock, or the processor time of the process.
-- Every contender is warmed up for the same time; then they are sampled in turn, A B B A A B ..., so that clocks,
-  temperature and other processes are the same for all, and neither is always the one that comes after the other.
-- Warm caches: the call before in the row was the same call. Cold caches: the same work goes round so many sets of
-  buffers that nothing is left of a set when its turn comes again, or, where there is one set, something else is read
-  through the caches before every call.
-- Outliers stay: the estimate is the median, its interval lies between two order statistics, and neither moves when a
-  few samples are far off. The interval says how well this run knows its median, not how far another run may be from
-  it; for that, repeat the run (`tilehal baseline` does).
+How samples are taken and what they mean is told in the package's own docstring.
 """
 
 from __future__ import annotations
@@ -28,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from core.errors import KernelError, LaunchError, TileHALError
 from core.tuning.inputs import CACHE_TURNOVER
-from core.tuning.measure_device import DeviceContender, TorchDevice
-from core.tuning.measure_host import Call, Clock, HostContender
-from core.tuning.measure_statistics import Interval, median_interval, quantile, ratio_interval
+from core.tuning.measure.caches import UNKNOWN_CACHE_BYTES, cache_bytes, host_flush
+from core.tuning.measure.device import DeviceContender, TorchDevice
+from core.tuning.measure.host import Call, Clock, HostContender
+from core.tuning.measure.statistics import Interval, median_interval, quantile, ratio_interval
 
 if TYPE_CHECKING:
     import torch
-
-__all__ = ["Call", "Clock", "Interval", "Measurement", "Together", "cache_bytes", "measure", "measure_together"]
 
 #: Samples of each contender: the fewest whose smallest and largest hold the median with 95% (they do with 98%), and as
 #: many as anybody needs.
@@ -43,9 +27,6 @@ LEAST_SAMPLES = 7
 MOST_SAMPLES = 1000
 #: How long a sample should take. The device needs about 2 us from an event to the first call of a graph and back: 0.2%.
 SAMPLE_S = 1e-3
-#: Where nobody says how large the caches are.
-UNKNOWN_CACHE_BYTES = 64 * 2**20
-
 #: What is measured: a function, or the same work on several sets of buffers, taken in turn when the caches are cold.
 Work = Callable[[], Any] | Sequence[Callable[[], Any]]
 
@@ -198,7 +179,7 @@ def measure_together(
             for name, calls in works.items():
                 used, flush = (calls, len(calls) == 1) if cold_l2 else (calls[:1], False)
                 if shared is None:
-                    flusher = _host_flush(flush_bytes) if flush else None
+                    flusher = host_flush(flush_bytes) if flush else None
                     ready[name] = HostContender(used, clock=clock, flush=flusher, **common)
                 else:
                     ready[name] = DeviceContender(shared, used, flush=flush, graph=graph, **common)
@@ -233,20 +214,6 @@ def sample_in_turn(
         return {name: one.results() for name, one in contenders.items()}
 
 
-def cache_bytes(device: torch.device | str) -> int:
-    """Bytes of the last cache before a device's memory; `UNKNOWN_CACHE_BYTES` where nothing says.
-
-    Asked of torch for an accelerator (`L2_cache_size`), of Linux for the CPU.
-    """
-    import torch
-
-    where = torch.device(device)
-    if where.type == "cpu":
-        return _host_cache_bytes() or UNKNOWN_CACHE_BYTES
-    properties = getattr(torch, where.type).get_device_properties(where)
-    return int(getattr(properties, "L2_cache_size", 0)) or UNKNOWN_CACHE_BYTES
-
-
 def _as_calls(name: str, work: Work) -> list[Call]:
     calls = [work] if callable(work) else list(work)
     if not calls:
@@ -273,26 +240,6 @@ def _measurement(
         floor_s=one.floor_s,
         detail=detail,
     )
-
-
-def _host_flush(size_bytes: int) -> Call:
-    import torch
-
-    buffer = torch.zeros(max(1, size_bytes // 4), dtype=torch.float32)
-    return buffer.amax
-
-
-def _host_cache_bytes() -> int | None:
-    """The largest cache that Linux lists for the first CPU."""
-    from pathlib import Path
-
-    units = {"K": 2**10, "M": 2**20, "G": 2**30}
-    sizes = []
-    for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size"):
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            text = path.read_text().strip()
-            sizes.append(int(text[:-1]) * units[text[-1]])
-    return max(sizes, default=None)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,48 @@
+"""The options of a call, as `core.compile` and `factory.tune` take them, checked."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from core._tilelang import known_pass_configs
+from core.compiler.artifacts import CompileOptions
+from core.errors import KernelError
+
+
+def compile_options(
+    pass_configs: Mapping[Any, Any] | None,
+    compile_flags: Sequence[str] | str | None,
+    fast_math: bool,
+    options: Mapping[str, Any] | None,
+    *,
+    verbose: bool = False,
+) -> CompileOptions:
+    """The options of a call; arguments as for :func:`core.compile`.
+
+    Raises:
+        KernelError: TileLang has no such pass configuration.
+    """
+    return CompileOptions(
+        pass_configs=checked_pass_configs(pass_configs),
+        compile_flags=(compile_flags,) if isinstance(compile_flags, str) else tuple(compile_flags or ()),
+        fast_math=fast_math,
+        backend=dict(options or {}),
+        verbose=verbose,
+    )
+
+
+def checked_pass_configs(pass_configs: Mapping[Any, Any] | None) -> dict[str, Any]:
+    """Pass configurations by name. Raises KernelError for one that TileLang does not have: it would change nothing."""
+    # tilelang's `PassConfigKey` members are strings; plain strings pass.
+    configs = {str(getattr(key, "value", key)): value for key, value in (pass_configs or {}).items()}
+    known = known_pass_configs()
+    for name in configs:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            raise KernelError(
+                f"TileLang has no pass configuration {name!r}",
+                hint=f"did you mean {near[0]!r}?" if near else "tilelang.PassConfigKey lists them",
+            )
+    return configs

@@ -58,7 +58,7 @@ def timed(action: Callable[[], Any]) -> tuple[float, Any]:
 
 def measure(name: str, target: str, repeat: int) -> Row:
     """Ranks one operator `repeat` times from nothing, in the process and from disk."""
-    from core.tiling import recall
+    from core.tiling import ranking_cache
     from core.tiling.problem import TileProblem
 
     module, arguments, limit = OPERATORS[name]
@@ -68,11 +68,11 @@ def measure(name: str, target: str, repeat: int) -> Row:
     for _ in range(repeat):
         with tempfile.TemporaryDirectory() as folder:
             os.environ["TILEHAL_CACHE_DIR"] = folder
-            recall.forget()
+            ranking_cache.forget()
             seconds, ranking = timed(lambda: factory.rank(*arguments, target=target))
             first.append(seconds)
             process.append(timed(lambda: factory.rank(*arguments, target=target))[0])
-            recall.forget()
+            ranking_cache.forget()
             seconds, again = timed(lambda: factory.rank(*arguments, target=target))
             assert again.effort.recalled == "disk", again.effort
             whole.append(seconds)

@@ -9,7 +9,7 @@ import pytest
 import core
 from core.cli.main import run
 from core.cli.tile import _headings
-from core.tiling import KernelShape, Ranking, TileParameter, recall
+from core.tiling import KernelShape, Ranking, TileParameter, ranking_cache
 
 SOURCE = """
 import core
@@ -56,7 +56,7 @@ SHAPE = [word for name in "MNK" for word in ("--param", f"{name}=1024")]
 @pytest.fixture
 def kernel(tmp_path, monkeypatch):
     monkeypatch.setenv("TILEHAL_CACHE_DIR", str(tmp_path / "cache"))
-    recall.forget()
+    ranking_cache.forget()
     file = tmp_path / "kernels.py"
     file.write_text(SOURCE)
     return f"{file}:product"
@@ -131,7 +131,7 @@ def test_every_refusal_has_its_reason(report):
 def test_a_ranking_that_was_remembered_says_so(report):
     assert "remembered" not in report()
     assert "remembered (process)" in report()
-    recall.forget()
+    ranking_cache.forget()
     assert "remembered (disk)" in report()
 
 

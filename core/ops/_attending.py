@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from core.errors import ShapeMismatch
-from core.ops._calling import described, dtype_name, run
+from core.ops._calling import run
+from core.ops._operands import FLOATS, apart, ascending, between, described, dtype_name, expect, number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,8 +34,10 @@ def attention(
 
     Raises:
         ShapeMismatch: shapes, dtypes, strides or devices do not go together.
-        KernelError: the heads cannot be shared, or causal queries would see no key.
+        KernelError: the heads cannot be shared, causal queries would see no key, or `scale` is not above 0.
+        LaunchError: `out` shares memory with the keys or values.
     """
+    expect("attention", {"q": q, "k": k, "v": v}, {"out": out}, FLOATS)
     if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape or (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]):
         raise ShapeMismatch(
             f"attention: q is {described(q)}, k {described(k)}, v {described(v)}",
@@ -49,7 +52,8 @@ def attention(
         "N": k.shape[2],
         "dim": dim,
     }
-    arguments |= {"causal": causal, "scale": scale, "dtype": dtype_name(q)}
+    arguments |= {"causal": causal, "scale": _scale("attention", scale), "dtype": dtype_name(q)}
+    apart("attention", out, {"q": q, "k": k, "v": v})
     return run("attention.attention", arguments, [q, k, v], out, options)[0]
 
 
@@ -77,18 +81,27 @@ def attention_varlen(
         options: `target`, `simulate`, tile parameters.
 
     Raises:
-        ShapeMismatch: shapes, dtypes, strides or devices do not go together.
-        KernelError: the heads cannot be shared.
+        ShapeMismatch: shapes, dtypes, strides or devices do not go together; offsets on the CPU do not ascend (on a
+            device nobody looks at them).
+        KernelError: the heads cannot be shared, or `scale` is not above 0.
+        LaunchError: `out` shares memory with the keys or values.
     """
-    if q.dim() != 3 or k.dim() != 3 or k.shape != v.shape or q.shape[2] != k.shape[2] or q_offsets.dim() != 1:
+    given = {"q": q, "k": k, "v": v, "q_offsets": q_offsets, "k_offsets": k_offsets}
+    expect("attention_varlen", given, {"out": out}, FLOATS)
+    heads_fit = q.dim() == 3 and k.dim() == 3 and k.shape == v.shape and q.shape[2] == k.shape[2]
+    if not heads_fit or q_offsets.dim() != 1 or q_offsets.shape != k_offsets.shape or q_offsets.numel() < 2:
         raise ShapeMismatch(
             f"attention_varlen: q is {described(q)}, k {described(k)}, v {described(v)}, "
-            f"q_offsets {described(q_offsets)}",
-            hint="they are (queries, heads, dim), twice (keys, key heads, dim), and (sequences + 1)",
+            f"q_offsets {described(q_offsets)}, k_offsets {described(k_offsets)}",
+            hint="they are (queries, heads, dim), twice (keys, key heads, dim), and twice (sequences + 1)",
         )
     M, heads, dim = q.shape
+    ascending("attention_varlen", "q_offsets", q_offsets, M)
+    ascending("attention_varlen", "k_offsets", k_offsets, k.shape[0])
+    apart("attention_varlen", out, {"q": q, "k": k, "v": v})
     arguments: dict[str, Any] = {"batch": q_offsets.shape[0] - 1, "heads": heads, "kv_heads": k.shape[1], "M": M}
-    arguments |= {"N": k.shape[0], "dim": dim, "causal": causal, "scale": scale, "dtype": dtype_name(q)}
+    arguments |= {"N": k.shape[0], "dim": dim, "causal": causal, "dtype": dtype_name(q)}
+    arguments["scale"] = _scale("attention_varlen", scale)
     return run("attention_varlen.attention_varlen", arguments, [q, k, v, q_offsets, k_offsets], out, options)[0]
 
 
@@ -112,13 +125,22 @@ def mla_decode(
         options: `target`, `simulate`, tile parameters.
 
     Raises:
-        ShapeMismatch: shapes, dtypes, strides or devices do not go together.
+        ShapeMismatch: shapes, dtypes, strides or devices do not go together; a length on the CPU is not from 1 to N (on
+            a device nobody looks at them).
+        KernelError: `scale` is not above 0.
     """
+    expect("mla_decode", {"q": q, "q_rope": q_rope, "kv": kv, "k_rope": k_rope, "lengths": lengths}, {}, FLOATS)
     if q.dim() != 3 or kv.dim() != 3 or q_rope.dim() != 3:
         raise ShapeMismatch(
             f"mla_decode: q is {described(q)}, q_rope {described(q_rope)}, kv {described(kv)}",
             hint="they are (batch, heads, dim), (batch, heads, rope dim) and (batch, N, dim)",
         )
     arguments: dict[str, Any] = {"batch": q.shape[0], "M": q.shape[1], "N": kv.shape[1], "dim": q.shape[2]}
-    arguments |= {"rope": q_rope.shape[2], "scale": scale, "dtype": dtype_name(q)}
+    arguments |= {"rope": q_rope.shape[2], "scale": _scale("mla_decode", scale), "dtype": dtype_name(q)}
+    between("mla_decode", "lengths", lengths, 1, kv.shape[1])
     return run("mla.mla_decode", arguments, [q, q_rope, kv, k_rope, lengths], None, options)[0]
+
+
+def _scale(operator: str, scale: float | None) -> float | None:
+    """Scores are masked before they are scaled, so a factor that is not above 0 would turn them round."""
+    return None if scale is None else number(operator, "scale", scale, zero=False)

@@ -1,4 +1,4 @@
-"""What `core.ops.functional` is made of: kernels remembered by call, and tensors as a kernel reads them."""
+"""What `core.ops.functional` is made of: kernels remembered by call."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from core.errors import LaunchError, ShapeMismatch
+from core.ops._operands import FLOATS, described, dtype_name, expect, matrix, packed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from torch import Tensor
 
@@ -33,14 +34,16 @@ def forget() -> None:
 
 
 def on_rows(
-    operator: str, x: Tensor, vectors: Sequence[Tensor], more: dict[str, Any], out: Tensor | None, options: Any
+    operator: str, x: Tensor, vectors: Mapping[str, Tensor], more: dict[str, Any], out: Tensor | None, options: Any
 ) -> Tensor:
-    """An operator on rows: every dimension but the last is rows."""
+    """An operator on rows: every dimension but the last is rows, the vectors have one element for each column."""
     name = operator.partition(".")[2]
+    expect(name, {"x": x, **vectors}, {"out": out}, FLOATS)
     flat = matrix(name, "x", x)
     arguments = {"M": flat[0], "N": flat[1], "dtype": dtype_name(x), **more}
     memory = None if out is None else packed(name, "out", out, x.shape, flat)
-    result = run(operator, arguments, [packed(name, "x", x, x.shape, flat), *vectors], memory, options)[0]
+    tensors = [packed(name, key, vector, flat[1:], flat[1:]) for key, vector in vectors.items()]
+    result = run(operator, arguments, [packed(name, "x", x, x.shape, flat), *tensors], memory, options)[0]
     return result.view(x.shape) if out is None else out
 
 
@@ -48,11 +51,12 @@ def run(
     operator: str,
     arguments: dict[str, Any],
     tensors: Sequence[Tensor],
-    out: Tensor | None,
+    out: Tensor | Sequence[Tensor] | None,
     options: dict[str, Any],
 ) -> list[Tensor]:
     """The outputs of `module.factory`, from the kernel remembered for these arguments or compiled now."""
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+    given = [] if out is None else [out] if isinstance(out, torch.Tensor) else list(out)
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tensors, *given)):
         raise LaunchError(
             f"{operator.partition('.')[2]} has no backward, and an argument requires a gradient",
             hint="call it under torch.no_grad(), or detach its arguments",
@@ -65,8 +69,8 @@ def run(
             )
     target = options.get("target") or ("cpu" if tensors[0].device.type == "cpu" else "auto")
     where = target if isinstance(target, str) else str(getattr(target, "target", target))
-    chosen = ((name, _hashable(options[name])) for name in sorted(options) if name != "target")
-    key = (operator, where, *arguments.items(), *chosen)
+    chosen = ((name, options[name]) for name in sorted(options) if name != "target")
+    key = (operator, where, *((name, _key(value)) for name, value in (*arguments.items(), *chosen)))
     kernel = _kernels.get(key)
     if kernel is None:
         module, _, name = operator.partition(".")
@@ -74,52 +78,10 @@ def run(
         with _lock:
             kernel = _kernels.get(key) or factory.compile(**arguments, **{**options, "target": target})
             _kernels[key] = kernel
-    outputs = kernel(*tensors) if out is None else kernel(*tensors, out)
+    outputs = kernel(*tensors, *given)
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
 
 
-def _hashable(option: Any) -> Any:
-    return option if isinstance(option, (int, str, float, type(None))) else repr(option)
-
-
-def stored(operator: str, name: str, tensor: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, bool]:
-    """A matrix operand of this shape in the order it is stored in, and whether that is transposed."""
-    if tensor.is_contiguous():
-        return tensor.view(shape), False
-    if tensor.mT.is_contiguous() and tensor.shape[-2] == shape[-2]:
-        return tensor.mT.view((*shape[:-2], shape[-1], shape[-2])), True
-    raise _loose(operator, name, tensor)
-
-
-def packed(operator: str, name: str, tensor: Tensor, shape: Sequence[int], view: tuple[int, ...]) -> Tensor:
-    """The tensor, which must have `shape` and no gaps, as `view`."""
-    if tuple(tensor.shape) != tuple(shape):
-        raise ShapeMismatch(
-            f"{operator}: {name} is {described(tensor)}, expected {tuple(shape)}",
-            hint="nothing is broadcast: expand it first",
-        )
-    if not tensor.is_contiguous():
-        raise _loose(operator, name, tensor)
-    return tensor.view(view)
-
-
-def _loose(operator: str, name: str, tensor: Tensor) -> ShapeMismatch:
-    return ShapeMismatch(
-        f"{operator}: {name} ({described(tensor)}) has strides {tensor.stride()}, which its kernel cannot read",
-        hint=f"pass {name}.contiguous(), which copies it",
-    )
-
-
-def matrix(operator: str, name: str, tensor: Tensor) -> tuple[int, int]:
-    """Rows and columns when every dimension but the last is rows."""
-    if tensor.dim() == 0 or tensor.numel() == 0:
-        raise ShapeMismatch(f"{operator}: {name} is {described(tensor)}, which has no rows", hint="it is (..., N)")
-    return tensor.numel() // tensor.shape[-1], tensor.shape[-1]
-
-
-def dtype_name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
-def described(tensor: Tensor) -> str:
-    return f"{dtype_name(tensor)}{list(tensor.shape)}"
+def _key(value: Any) -> Any:
+    """What tells an argument from others: also 1 from 1.0, which a factory may refuse."""
+    return (type(value), value if isinstance(value, (int, str, float, type(None))) else repr(value))

@@ -17,7 +17,13 @@ import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm
 from core.ops.activations import function  # noqa: E402
 
 #: What a product of these operands is accumulated in and stored as, unless said otherwise.
-_ACCUMULATOR = {"int8": "int32", "uint8": "int32"}
+_ACCUMULATOR = {
+    **dict.fromkeys(("int8", "uint8", "int16", "uint16", "int32"), "int32"),
+    "uint32": "uint32",
+    "int64": "int64",
+    "uint64": "uint64",
+    "float64": "float64",
+}
 _RESULT = {"int8": "int32", "uint8": "int32", "float8_e4m3fn": "float16", "float8_e5m2": "float16"}
 
 

@@ -15,11 +15,27 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import ShapeMismatch
 from core.ops._attending import attention, attention_varlen, mla_decode
-from core.ops._calling import described, dtype_name, forget, kernels, matrix, on_rows, packed, run, stored
+from core.ops._calling import forget, kernels, on_rows, run
+from core.ops._operands import (
+    FLOATS,
+    apart,
+    ascending,
+    described,
+    dtype_name,
+    expect,
+    matrix,
+    number,
+    packed,
+    stored,
+)
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
+#: Of which an exact function, one that gives one of its arguments, is computed too.
+_INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
+_EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
 
 __all__ = [
     "activation",
@@ -71,7 +87,9 @@ def gemm(
     Raises:
         ShapeMismatch: shapes, dtypes, strides or devices do not go together.
         KernelError: there is no such activation.
+        LaunchError: `out` shares memory with an operand, or what should be a tensor is none.
     """
+    expect("gemm", {"a": a, "b": b}, {"bias": bias, "residual": residual, "out": out})
     if a.dim() < 2 or b.dim() < 2 or a.shape[-1] != b.shape[-2] or (b.dim() > 2 and a.shape[:-2] != b.shape[:-2]):
         raise ShapeMismatch(
             f"gemm: {described(a)} @ {described(b)} is no product of matrices",
@@ -99,19 +117,26 @@ def gemm(
     arguments |= {"bias": bias is not None, "activation": activation, "residual": residual is not None}
     if out_dtype is not None:
         arguments["out_dtype"] = str(out_dtype).removeprefix("torch.")
-    extra = [tensor for tensor in (bias,) if tensor is not None]
+    extra = [] if bias is None else [packed("gemm", "bias", bias, (N,), (N,))]
     if residual is not None:
         extra.append(packed("gemm", "residual", residual, shape, whole))
     memory = None if out is None else packed("gemm", "out", out, shape, whole)
+    apart("gemm", out, {"a": a, "b": b})
     result = run("gemm.gemm", arguments, [a_stored, b_stored, *extra], memory, options)[0]
     return result.view(shape) if out is None else out
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, **options: Any) -> Tensor:
     """`x @ weightᵀ + bias`, as `torch.nn.functional.linear`: x (..., K), weight (N, K); options as for :func:`gemm`."""
-    if x.dim() == 1:
-        return gemm(x[None], weight.mT, bias=bias, **options)[0]
-    return gemm(x, weight.mT, bias=bias, **options)
+    expect("linear", {"x": x, "weight": weight}, {"bias": bias})
+    if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
+        raise ShapeMismatch(
+            f"linear: x is {described(x)} and weight {described(weight)}", hint="they are (..., K) and (N, K)"
+        )
+    if x.dim() > 1:
+        return gemm(x, weight.mT, bias=bias, **options)
+    rows = {name: options[name][None] for name in ("residual", "out") if options.get(name) is not None}
+    return gemm(x[None], weight.mT, bias=bias, **{**options, **rows})[0]
 
 
 def grouped_gemm(a: Tensor, b: Tensor, offsets: Tensor, *, out: Tensor | None = None, **options: Any) -> Tensor:
@@ -125,14 +150,17 @@ def grouped_gemm(a: Tensor, b: Tensor, offsets: Tensor, *, out: Tensor | None = 
         options: `target`, `simulate`, tile parameters.
 
     Raises:
-        ShapeMismatch: as for :func:`gemm`.
+        ShapeMismatch: as for :func:`gemm`, and offsets on the CPU that do not ascend; elsewhere nobody looks at them.
     """
+    expect("grouped_gemm", {"a": a, "b": b, "offsets": offsets}, {"out": out}, (*FLOATS, *_EIGHT_BITS))
     if a.dim() != 2 or b.dim() != 3 or a.shape[1] != b.shape[1] or offsets.shape != (b.shape[0] + 1,):
         raise ShapeMismatch(
             f"grouped_gemm: a is {described(a)}, b {described(b)}, offsets {described(offsets)}",
             hint="they are (M, K), (groups, K, N) and (groups + 1)",
         )
     (M, K), (groups, _, N) = a.shape, b.shape
+    ascending("grouped_gemm", "offsets", offsets, M)
+    apart("grouped_gemm", out, {"a": a, "b": b})
     b_stored, trans_b = stored("grouped_gemm", "b", b, tuple(b.shape))
     arguments = {"groups": groups, "M": M, "N": N, "K": K, "dtype": dtype_name(a), "trans_b": trans_b}
     return run("grouped_gemm.grouped_gemm", arguments, [a, b_stored, offsets], out, options)[0]
@@ -140,36 +168,49 @@ def grouped_gemm(a: Tensor, b: Tensor, offsets: Tensor, *, out: Tensor | None = 
 
 def softmax(x: Tensor, *, out: Tensor | None = None, **options: Any) -> Tensor:
     """Softmax along the last dimension of `x` (..., N), computed in float32; options `target`, `simulate`, tiles."""
-    return on_rows("softmax.softmax", x, [], {}, out, options)
+    return on_rows("softmax.softmax", x, {}, {}, out, options)
 
 
 def layernorm(
     x: Tensor, weight: Tensor, bias: Tensor, *, eps: float = 1e-5, out: Tensor | None = None, **options: Any
 ) -> Tensor:
     """`(x - mean) / sqrt(variance + eps) * weight + bias` along the last dimension; weight and bias are (N)."""
-    return on_rows("layernorm.layernorm", x, [weight, bias], {"eps": eps}, out, options)
+    more = {"eps": number("layernorm", "eps", eps, zero=True)}
+    return on_rows("layernorm.layernorm", x, {"weight": weight, "bias": bias}, more, out, options)
 
 
 def rmsnorm(x: Tensor, weight: Tensor, *, eps: float = 1e-6, out: Tensor | None = None, **options: Any) -> Tensor:
     """`x / sqrt(mean(x²) + eps) * weight` along the last dimension; weight is (N)."""
-    return on_rows("rmsnorm.rmsnorm", x, [weight], {"eps": eps}, out, options)
+    more = {"eps": number("rmsnorm", "eps", eps, zero=True)}
+    return on_rows("rmsnorm.rmsnorm", x, {"weight": weight}, more, out, options)
 
 
 def add_rmsnorm(
-    x: Tensor, residual: Tensor, weight: Tensor, *, eps: float = 1e-6, **options: Any
+    x: Tensor,
+    residual: Tensor,
+    weight: Tensor,
+    *,
+    eps: float = 1e-6,
+    out: tuple[Tensor, Tensor] | None = None,
+    **options: Any,
 ) -> tuple[Tensor, Tensor]:
-    """The normalised sum `s = x + residual` and `s` itself, both as x: see :func:`rmsnorm`."""
-    rows, columns = matrix("add_rmsnorm", "x", x)
-    flat = (rows, columns)
+    """The normalised sum `s = x + residual`, and `s`; see :func:`rmsnorm`. `out` is memory for both, in this order."""
+    memory = dict(zip(("out[0]", "out[1]"), out, strict=True)) if out is not None else {}
+    expect("add_rmsnorm", {"x": x, "residual": residual, "weight": weight, **memory}, {}, FLOATS)
+    flat = matrix("add_rmsnorm", "x", x)
     tensors = [packed("add_rmsnorm", "x", x, x.shape, flat)]
-    tensors += [packed("add_rmsnorm", "residual", residual, x.shape, flat), weight]
-    arguments = {"M": rows, "N": columns, "dtype": dtype_name(x), "eps": eps}
-    normalised, total = run("rmsnorm.add_rmsnorm", arguments, tensors, None, options)
-    return normalised.view(x.shape), total.view(x.shape)
+    tensors += [packed("add_rmsnorm", "residual", residual, x.shape, flat)]
+    tensors += [packed("add_rmsnorm", "weight", weight, flat[1:], flat[1:])]
+    results = [packed("add_rmsnorm", name, tensor, x.shape, flat) for name, tensor in memory.items()] or None
+    arguments = {"M": flat[0], "N": flat[1], "dtype": dtype_name(x)}
+    arguments["eps"] = number("add_rmsnorm", "eps", eps, zero=True)
+    normalised, total = run("rmsnorm.add_rmsnorm", arguments, tensors, results, options)
+    return out if out is not None else (normalised.view(x.shape), total.view(x.shape))
 
 
 def activation(x: Tensor, name: str, *, out: Tensor | None = None, **options: Any) -> Tensor:
     """The function `name` (a key of `core.ops.activations.ACTIVATIONS`) of each element of `x`, of any shape."""
+    expect("activation", {"x": x}, {"out": out}, (*FLOATS, *_INTEGERS) if name == "relu" else FLOATS)
     flat = (x.numel(),)
     memory = None if out is None else packed(name, "out", out, x.shape, flat)
     arguments = {"N": x.numel(), "name": name, "dtype": dtype_name(x)}
@@ -179,6 +220,7 @@ def activation(x: Tensor, name: str, *, out: Tensor | None = None, **options: An
 
 def gated_activation(x: Tensor, name: str, *, out: Tensor | None = None, **options: Any) -> Tensor:
     """The function `name` of the first half of each row times the second half: x (..., 2 N), result (..., N)."""
+    expect("gated_activation", {"x": x}, {"out": out}, FLOATS)
     rows, columns = matrix("gated_activation", "x", x)
     if columns % 2:
         raise ShapeMismatch(f"gated_activation: the rows of {described(x)} have no halves", hint="x is (..., 2 N)")
@@ -187,6 +229,7 @@ def gated_activation(x: Tensor, name: str, *, out: Tensor | None = None, **optio
     memory = None if out is None else packed(name, "out", out, shape, (rows, N))
     arguments = {"M": rows, "N": N, "name": name, "dtype": dtype_name(x)}
     tensor = packed("gated_activation", "x", x, x.shape, (rows, 2, N))
+    apart("gated_activation", out, {"x": x})
     result = run("activations.gated_activation", arguments, [tensor], memory, options)[0]
     return result.view(shape) if out is None else out
 
@@ -237,7 +280,10 @@ def conv2d(
 
     Raises:
         ShapeMismatch: shapes, dtypes, strides or devices do not go together.
+        KernelError: the images are smaller than the weight, or a number is none of elements.
     """
+    expect("conv2d", {"x": x, "weight": weight}, {"out": out}, (*FLOATS, *_EIGHT_BITS))
+    apart("conv2d", out, {"x": x, "weight": weight})
     if x.dim() != 4 or weight.dim() != 4 or weight.shape[0] != weight.shape[1] or weight.shape[2] != x.shape[3]:
         raise ShapeMismatch(
             f"conv2d: x is {described(x)} and weight {described(weight)}",

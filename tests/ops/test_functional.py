@@ -45,6 +45,31 @@ def test_rows_of_any_rank():
     near(normalised, reference.rms_norm(wide + wide, (100,), scale, 1e-6))
 
 
+def test_results_go_where_they_are_told_to():
+    x, weight, bias = half(5, 64), half(48, 64), half(48)
+    row, residual, out = x[0], half(48), torch.empty(48).half()
+    got = functional.linear(row, weight, bias, residual=residual, out=out, **PRODUCT)
+    assert (got.shape, got.data_ptr()) == ((48,), out.data_ptr())
+    near(out, reference.linear(row.double(), weight.double(), bias.double()) + residual.double())
+    pair = torch.full((3, 5, 100), float("nan")).half(), torch.full((3, 5, 100), float("nan")).half()
+    y = half(3, 5, 100)
+    assert functional.add_rmsnorm(y, y, half(100), out=pair, **TILES) is pair
+    near(pair[1], y.double() * 2)
+    # A row is read before it is written, so these may be in place.
+    z = y.clone()
+    near(functional.softmax(z, out=z, **TILES), y.double().softmax(-1))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float64])
+def test_products_are_summed_in_a_type_that_holds_them(dtype: torch.dtype):
+    a, b = (torch.randn(20, 32, dtype=torch.float64) * 2**16).to(dtype), torch.randn(32, 20, dtype=torch.float64)
+    b = (b * 2**16).to(dtype)
+    got = functional.gemm(a, b, **PRODUCT)
+    assert got.dtype == dtype
+    # Sums near 2**35 in float32 would be off by 2**10.
+    torch.testing.assert_close(got, a @ b, rtol=0, atol=2.0**-10)
+
+
 def test_activations_of_any_rank():
     x = half(3, 5, 100)
     near(
@@ -91,6 +116,67 @@ REFUSED: list[tuple[str, type[core.TileHALError], str]] = [
     ("softmax(a, out=a[0])", core.ShapeMismatch, r"out is float16\[64\], expected \(20, 64\)"),
     ("silu_and_mul(a[:, :33].contiguous())", core.ShapeMismatch, "have no halves"),
     ("relu(a.float().requires_grad_())", core.LaunchError, "activation has no backward"),
+    ("relu(a.float(), out=a.float().requires_grad_())", core.LaunchError, "activation has no backward"),
+    # What is no tensor.
+    ("gemm(None, a)", core.LaunchError, "gemm: a is a tensor, got NoneType"),
+    ("gemm(a, a.mT, bias=1.0)", core.LaunchError, "gemm: bias is a tensor, got float"),
+    ("softmax([[1.0]])", core.LaunchError, "softmax: x is a tensor, got list"),
+    ("layernorm(a, None, None)", core.LaunchError, "layernorm: weight is a tensor, got NoneType"),
+    ("linear(a, a.numpy())", core.LaunchError, "linear: weight is a tensor, got ndarray"),
+    ("grouped_gemm(a, a[None], [0, 20])", core.LaunchError, "grouped_gemm: offsets is a tensor, got list"),
+    ("attention_varlen(a, a, a, [0], [0])", core.LaunchError, "attention_varlen: q_offsets is a tensor, got list"),
+    # What would lose digits, or has no such function.
+    ("softmax(a.double())", core.ShapeMismatch, r"softmax: x is float64\[20, 64\], and it is computed of float16"),
+    ("silu(a.int())", core.ShapeMismatch, r"activation: x is int32\[20, 64\], and it is computed of float16"),
+    ("relu(a.bool())", core.ShapeMismatch, r"activation: x is bool\[20, 64\]"),
+    ("silu_and_mul(a.long())", core.ShapeMismatch, r"gated_activation: x is int64\[20, 64\]"),
+    ("attention(*[a.double().view(1, 1, 20, 64)] * 3)", core.ShapeMismatch, r"attention: q is float64\[1, 1, 20, 64\]"),
+    ("conv2d(a.int().view(1, 4, 5, 64), a)", core.ShapeMismatch, r"conv2d: x is int32\[1, 4, 5, 64\]"),
+    # Vectors and shapes by the names that the caller knows.
+    ("gemm(a, a.mT, bias=a[0])", core.ShapeMismatch, r"gemm: bias is float16\[64\], expected \(20,\)"),
+    ("layernorm(a, a[0], a[0, ::2])", core.ShapeMismatch, r"layernorm: bias is float16\[32\], expected \(64,\)"),
+    ("rmsnorm(a, a.mT[:20].mT[0])", core.ShapeMismatch, r"rmsnorm: weight is float16\[20\], expected \(64,\)"),
+    ("linear(a, a[0])", core.ShapeMismatch, r"linear: x is float16\[20, 64\] and weight float16\[64\]"),
+    ("linear(a[0, 0], a)", core.ShapeMismatch, r"linear: x is float16\[\] and weight"),
+    # Numbers that would give others or NaN in silence.
+    ("layernorm(a, a[0], a[0], eps=-1e-5)", core.KernelError, "layernorm: eps=-1e-05, and it is a number of 0 or more"),
+    ("rmsnorm(a, a[0], eps=float('nan'))", core.KernelError, "rmsnorm: eps=nan"),
+    ("rmsnorm(a, a[0], eps=None)", core.KernelError, "rmsnorm: eps=None"),
+    ("add_rmsnorm(a, a, a[0], eps=a[0, 0])", core.KernelError, r"add_rmsnorm: eps=tensor\("),
+    (
+        "attention(*[a.view(1, 1, 20, 64)] * 3, scale=0)",
+        core.KernelError,
+        "attention: scale=0, and it is a number above",
+    ),
+    ("attention(*[a.view(1, 1, 20, 64)] * 3, scale=-0.5)", core.KernelError, "attention: scale=-0.5"),
+    ("attention_varlen(*q, o, o, scale=float('inf'))", core.KernelError, "attention_varlen: scale=inf"),
+    ("mla_decode(*m, o[1:], scale='1')", core.KernelError, "mla_decode: scale='1'"),
+    ("conv2d(i, w, stride=0)", core.KernelError, "conv2d: stride=0, and it is an integer of 1 or more"),
+    ("conv2d(i, w, stride=(1, 1))", core.KernelError, r"conv2d: stride=\(1, 1\)"),
+    ("conv2d(i, w, padding=-1)", core.KernelError, "conv2d: padding=-1, and it is an integer of 0 or more"),
+    ("conv2d(i, w, dilation=0)", core.KernelError, "conv2d: dilation=0"),
+    ("conv2d(i[:, :2], w)", core.KernelError, "images of 2 x 6 with padding 0 are smaller than a weight of 3 x 3"),
+    # Offsets and lengths, which a kernel takes as addresses.
+    (
+        "grouped_gemm(a, g, o + 1)",
+        core.ShapeMismatch,
+        "grouped_gemm: offsets go from 1 to 21, and must ascend from 0 to 20",
+    ),
+    ("grouped_gemm(a, g, o.flip(0))", core.ShapeMismatch, "grouped_gemm: offsets go from 20 to 0"),
+    ("attention_varlen(*q, o, o * 2)", core.ShapeMismatch, "attention_varlen: k_offsets go from 0 to 40"),
+    ("attention_varlen(*q, o, o[:1])", core.ShapeMismatch, r"k_offsets int32\[1\]"),
+    ("attention_varlen(*q, o[:1], o[:1])", core.ShapeMismatch, r"q_offsets int32\[1\]"),
+    ("mla_decode(*m, o[:1])", core.ShapeMismatch, "mla_decode: lengths are from 0 to 0, and must be from 1 to 20"),
+    ("mla_decode(*m, o[1:] + 1)", core.ShapeMismatch, "mla_decode: lengths are from 21 to 21"),
+    # What is read after it was written.
+    ("gemm(s, s, out=s)", core.LaunchError, "gemm: out shares memory with a, which is still read"),
+    ("gemm(s, s.clone().mT, out=s)", core.LaunchError, "gemm: out shares memory with a"),
+    (
+        "silu_and_mul(a, out=a.view(-1)[:640].view(20, 32))",
+        core.LaunchError,
+        "gated_activation: out shares memory with x",
+    ),
+    ("attention(*r, out=r[1])", core.LaunchError, "attention: out shares memory with k"),
     ("attention(a, a, a)", core.ShapeMismatch, r"attention: q is float16\[20, 64\]"),
     ("grouped_gemm(a, a, a)", core.ShapeMismatch, r"grouped_gemm: a is float16\[20, 64\]"),
     ("attention_varlen(a, a, a, a, a)", core.ShapeMismatch, r"attention_varlen: q is float16\[20, 64\]"),
@@ -99,9 +185,25 @@ REFUSED: list[tuple[str, type[core.TileHALError], str]] = [
 ]
 
 
+def operands() -> dict[str, Any]:
+    """What the calls above name."""
+    return {
+        "PRODUCT": PRODUCT,
+        "a": half(20, 64),
+        "s": half(16, 16),
+        "g": half(1, 64, 16),
+        "o": torch.tensor([0, 20], dtype=torch.int32),
+        "q": [half(20, 1, 16), half(20, 1, 16), half(20, 1, 16)],
+        "r": [half(1, 1, 20, 16), half(1, 1, 20, 16), half(1, 1, 20, 16)],
+        "m": [half(1, 1, 64), half(1, 1, 16), half(1, 20, 64), half(1, 20, 16)],
+        "i": half(1, 5, 6, 4),
+        "w": half(3, 3, 4, 8),
+    }
+
+
 @pytest.mark.parametrize(("call", "error", "message"), REFUSED)
 def test_what_does_not_fit_is_refused(call: str, error: type[core.TileHALError], message: str):
     names: dict[str, Any] = {name: getattr(functional, name) for name in functional.__all__}
     with pytest.raises(error, match=message) as caught:
-        eval(call, {**names, "a": half(20, 64), "PRODUCT": PRODUCT})
+        eval(call, {**names, **operands()})
     assert caught.value.hint

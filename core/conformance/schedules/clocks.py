@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class Clock:
     """What an agent knows.
@@ -39,6 +41,7 @@ class Clock:
         """A proxy fence: every write known to have happened is ordered before later accesses of the async proxy."""
         self.fenced = list(map(max, self.fenced, self.times))
 
-    def fence_own(self, warp: int) -> None:
-        """A proxy fence that counts for the writes of the warp that executes it only."""
-        self.fenced[warp] = self.times[warp]
+    def fence_of(self, warps: Iterable[int]) -> None:
+        """A proxy fence that counts for the writes of these warps only."""
+        for warp in warps:
+            self.fenced[warp] = max(self.fenced[warp], self.times[warp])

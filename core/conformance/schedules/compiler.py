@@ -40,7 +40,8 @@ def _summary(body: Body, loop: bool) -> list[_Use]:
     uses = [(node, list(_uses(node))) for node in body]
     open_uses: list[_Use] = []
     for node, mine in uses:
-        if _conflicts(open_uses, mine):
+        # A loop over such instructions conflicts with itself, in the pass's eyes.
+        if _conflicts(open_uses, mine) or _stores_matrices(node):
             node.synchronised = True
         if node.synchronised:
             open_uses = []
@@ -94,11 +95,11 @@ def _after(earlier: list[_Use], mine: list[_Use]) -> list[_Use]:
 def _uses(node: Node) -> Iterator[_Use]:
     """What a statement does to shared memory, in order; inner sequences are marked on the way."""
     match node:
-        case tree.BlockBarrier():
-            yield _BARRIER
+        case tree.BlockBarrier() | tree.NamedBarrier(waits=True):
+            yield _BARRIER  # whoever meets there
         case Copy():
             bulk = node.bulk or (node.source.tensor.is_global and not node.no_bulk)
-            by_threads = not is_async(node)
+            by_threads = not is_async(node) and not _stores_matrices(node)
             if node.source.tensor.is_shared:
                 yield _Use(node.source.tensor, threads=by_threads)
             if node.target.tensor.is_shared:
@@ -127,6 +128,16 @@ def _uses(node: Node) -> Iterator[_Use]:
             yield from _loads(node.condition)
             yield from _summary(node.then, loop=False)
             yield from _summary(node.otherwise, loop=False)
+
+
+def _stores_matrices(node: Node) -> bool:
+    """Whether registers go to shared memory with `stmatrix`: whole tiles of 16-bit elements, laid out for products."""
+    if not isinstance(node, Copy) or not node.target.tensor.is_shared:
+        return False
+    source, target = node.source.tensor, node.target.tensor
+    laid_out = source.is_fragment and source.layout is not None and source.layout.of_product
+    whole = source.extents == node.source.extents == node.target.extents == target.extents
+    return laid_out and whole and target.item_bytes == 2 and len(source.extents) == 2
 
 
 def _loads(expression: Expression) -> Iterator[_Use]:

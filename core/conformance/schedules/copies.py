@@ -182,7 +182,7 @@ def _bulk_load(warp: Warp, node: Copy) -> Steps:
     if not is_leader(warp, node):
         return
     if node.fenced:
-        warp.fence()
+        warp.added_fence(node.group)
     index = warp.number_of(node.barrier.index, "the barrier")
     block.barriers[node.barrier.tensor.storage][index].expect(_size(node))
     receivers = [block]
@@ -231,7 +231,7 @@ def _blocking_load(warp: Warp, node: Copy) -> Steps:
     key = (id(node), turn)
     if warp.number == node.group[0]:
         if node.fenced:
-            warp.fence()
+            warp.added_fence(node.group)
         operation = _load_into(warp, node, block)
         block.scratch[key] = operation
         block.cluster.start(operation)
@@ -251,7 +251,7 @@ def _bulk_store(warp: Warp, node: Copy) -> Steps:
     if not is_leader(warp, node):
         return
     if node.fenced:
-        warp.fence()
+        warp.added_fence(node.group)
     source, target = node.source, node.target
     block = warp.block
     what = f"the copy engine's read (for threads {warp.number * 32} to {warp.number * 32 + 31})"

@@ -29,9 +29,10 @@ _MINIMUM_COLUMNS = 8
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Per dimension, the indices each warp holds."""
+    """Per dimension, the indices each warp holds; `of_product`: as a product's instruction has it."""
 
     divisions: tuple[Division, ...]
+    of_product: bool = False
     _writers: dict[tuple[int, ...], frozenset[int]] = field(default_factory=dict)
 
     def part(self, warp: int) -> tuple[Indices, ...] | None:
@@ -127,12 +128,13 @@ def assign_layouts(body: Body) -> None:
     for node in nodes:
         solver.relate(node)
     solver.solve()
+    of_products = [fragment for fragment in solver.fragments if solver.division((fragment, 0)) is not None]
     for fragment in solver.fragments:
         if all(solver.division((fragment, dimension)) is None for dimension in range(len(fragment.extents))):
             solver.default(fragment)
             solver.solve()
     for fragment in solver.fragments:
-        solver.finish(fragment)
+        solver.finish(fragment, fragment in of_products)
     for node in nodes:
         if isinstance(node, Parallel):
             _iterations(node, solver)
@@ -251,7 +253,7 @@ class _Solver:
         division = dict(zip(warps, pieces, strict=True))
         self._seeds.append(((fragment, 0), division, Node(location=fragment.location)))
 
-    def finish(self, fragment: Tensor) -> None:
+    def finish(self, fragment: Tensor, of_product: bool) -> None:
         """A dimension nobody divided is whole in every warp that holds the fragment."""
         holders = {warp for d in range(len(fragment.extents)) for warp in self.division((fragment, d)) or ()}
         holders = holders or self._users[id(fragment)]
@@ -259,7 +261,8 @@ class _Solver:
             tuple(
                 self.division((fragment, d)) or {warp: np.arange(extent) for warp in holders}
                 for d, extent in enumerate(fragment.extents)
-            )
+            ),
+            of_product,
         )
 
 

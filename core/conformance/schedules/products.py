@@ -28,7 +28,7 @@ def multiply(warp: Warp, node: Product) -> Steps:
     if not node.c.tensor.is_fragment or node.a.tensor.is_global or not node.b.tensor.is_shared:
         raise UnsupportedOp("a product whose sums are not in registers", location=node.location)
     if node.fenced:
-        warp.fence()
+        warp.added_fence(node.group)
     rows_of, columns_of = _divisions(node)
     rows, columns = rows_of[warp.number], columns_of[warp.number]
     first = warp.number * 32

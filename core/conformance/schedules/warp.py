@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -272,8 +272,14 @@ class Warp:
         self.block.shadow.add(access, self.clock)
 
     def fence(self) -> None:
-        """A proxy fence executed by this warp."""
+        """The kernel's own proxy fence."""
         if self.block.cluster.writers_fence:
-            self.clock.fence_own(self.index)
+            self.clock.fence_of((self.index,))
         else:
             self.clock.fence()
+
+    def added_fence(self, group: Iterable[int]) -> None:
+        """One of the compiler's, which looks at what the group at hand writes and at nobody else."""
+        own = (self.index,)
+        first = self.index - self.number
+        self.clock.fence_of(own if self.block.cluster.writers_fence else (first + number for number in group))

@@ -66,6 +66,14 @@ class TileHALError(Exception):
         }
 
 
+def summary(error: BaseException) -> str:
+    """An error in one line: the message of one of ours, else its class and the first line of what it says."""
+    if isinstance(error, TileHALError):
+        return error.message.partition("\n")[0]
+    said = str(error).strip().partition("\n")[0]
+    return f"{type(error).__name__}: {said or 'no message'}"
+
+
 class TargetNotFound(TileHALError):
     """The target string names no vendor or chip that any installed backend knows."""
 

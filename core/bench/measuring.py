@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from core.bench.case import Case
 from core.bench.workloads import NotMeasured, Other, Workload, workload
 from core.bench.workloads.base import Inputs, Make
-from core.errors import LaunchError, TileHALError
+from core.errors import LaunchError, TileHALError, summary
 
 if TYPE_CHECKING:
     import torch
@@ -113,11 +113,11 @@ def measure_case(case: Case, settings: Settings, skip: Mapping[str, str], say: C
         except NotMeasured as error:
             contenders[name] = {"status": "not measured", "reason": str(error)}
         except LaunchError as error:
-            raise SpoiltError(name, error.message.splitlines()[0]) from error
+            raise SpoiltError(name, summary(error)) from error
         except TileHALError as error:
-            contenders[name] = {"status": "failed", "reason": error.message.splitlines()[0]}
+            contenders[name] = {"status": "failed", "reason": summary(error)}
         except Exception as error:  # of another library, or of the device
-            raise SpoiltError(name, _said(error)) from error
+            raise SpoiltError(name, summary(error)[:300]) from error
         else:
             contenders[name] = {
                 "status": "wrong" if wrong else "ok",
@@ -319,8 +319,3 @@ def _clock_hz(device: torch.device) -> float | None:
     from core.tuning.measure.device import TorchDevice
 
     return TorchDevice(device, 2**20).clock_hz()
-
-
-def _said(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0][:300] if text else 'no message'}"

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import faulthandler
 import json
-import logging
-import os
 import sys
 import warnings
 from collections.abc import Callable
@@ -17,7 +15,8 @@ from typing import Any
 from core.bench.case import Case
 from core.bench.measuring import SpoiltError
 from core.bench.workloads import NotMeasured
-from core.errors import LaunchError, TileHALError
+from core.errors import LaunchError, TileHALError, summary
+from core.tuning.json_process import own_output
 
 
 def answer(request: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
@@ -31,14 +30,12 @@ def answer(request: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any
     except TileHALError as error:
         return {
             "status": "failed",
-            "reason": error.message.splitlines()[0],
+            "reason": summary(error),
             "error": error.to_json(),
             "restart": isinstance(error, LaunchError),
         }
     except Exception as error:  # of a compiler, of torch, of another library
-        text = str(error).strip().splitlines()
-        reason = f"{type(error).__name__}: {text[0][:300] if text else 'no message'}"
-        return {"status": "failed", "reason": reason, "restart": True}
+        return {"status": "failed", "reason": summary(error)[:300], "restart": True}
 
 
 def _do(request: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
@@ -68,9 +65,7 @@ def _do(request: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
 def main() -> None:
     """Answers until its input ends."""
     faulthandler.enable()
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    logging.disable(logging.CRITICAL)  # a failed trace logs the whole rewritten source
+    answers = own_output()
     warnings.simplefilter("ignore")  # what a kernel assumes of the chip is said when a user compiles it
 
     def tell(message: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from core.errors import KernelError, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
+from core.errors import KernelError, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp, summary
 from core.runtime.report import TileChoice
 from core.tiling.ranking import Ranking
 from core.tiling.rules import Rejection, Tiles
@@ -55,7 +55,7 @@ def first_that_compiles(problem: TileProblem, options: CompileOptions, attempt: 
             return attempt(measured)
         except _TILE_FAULTS as error:
             source = measured.choice.source
-            rejected.append(Rejection(measured.tiles, f"{source}: {error.message.splitlines()[0]}"))
+            rejected.append(Rejection(measured.tiles, f"{source}: {summary(error)}"))
     ranking = problem.ranking(checked=True)
     if len(problem.overrides) == len(problem.factory.parameters):
         return _as_given(problem, ranking, attempt)
@@ -69,7 +69,7 @@ def first_that_compiles(problem: TileProblem, options: CompileOptions, attempt: 
         try:
             return attempt(Chosen(verdict.tiles, verdict.chosen_by, _choice(ranking, verdict, place), tuple(rejected)))
         except _TILE_FAULTS as error:
-            rejected.append(Rejection(verdict.tiles, error.message.splitlines()[0]))
+            rejected.append(Rejection(verdict.tiles, summary(error)))
             failures.append((verdict, error))
     raise _no_tile(problem, ranking, failures or _nearest_misfit(problem, ranking), rejected)
 

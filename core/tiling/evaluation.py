@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from core.errors import TileHALError
+from core.errors import TileHALError, summary
 from core.tiling.candidates import by_key, rule_error
 from core.tiling.cost import predict
 from core.tiling.feasibility import misfit
@@ -32,7 +32,7 @@ def evaluate(
         BackendHookError: a rule raised, or gave a weight that is none.
     """
     if isinstance(profile, TileHALError):
-        return candidate.refused(f"it cannot be traced: {profile.message.splitlines()[0]}")
+        return candidate.refused(f"it cannot be traced: {summary(profile)}")
     found = misfit(profile, chip)
     if found is not None:
         return candidate.refused(found.reason, excess_bytes=found.excess_bytes)
@@ -49,7 +49,7 @@ def evaluate(
     try:
         prediction = predict(profile, chip)
     except TileHALError as error:
-        return candidate.ranked(f"nothing can be predicted: {error.message.splitlines()[0]}")
+        return candidate.ranked(f"nothing can be predicted: {summary(error)}")
     weight, weighed_by = 1.0, []
     for rule in rules:
         if rule.weigh is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from core.errors import BaselineError, TileHALError
+from core.errors import BaselineError, TileHALError, summary
 from core.tuning.baseline.sources import load
 from core.tuning.baseline.suite import Case
 from core.tuning.benchmark import prepared
@@ -190,7 +190,5 @@ def _accepted(function: Callable[..., Any], parameters: Mapping[str, Any]) -> di
 
 def failure(error: BaseException) -> dict[str, Any]:
     """What became of a case that raised, as JSON-able data."""
-    if isinstance(error, TileHALError):
-        return {"status": "failed", "reason": f"{type(error).__name__}: {error.message.splitlines()[0]}"}
-    lines = str(error).strip().splitlines()
-    return {"status": "failed", "reason": f"{type(error).__name__}: {lines[0] if lines else ''}".rstrip(": ")}
+    kind = f"{type(error).__name__}: " if isinstance(error, TileHALError) else ""
+    return {"status": "failed", "reason": kind + summary(error)}

@@ -19,9 +19,10 @@ from typing import Any, Protocol
 from core.errors import BaselineError
 from core.tuning.baseline import environment
 from core.tuning.baseline.measuring import Settings
-from core.tuning.baseline.process import Build, Worker, WorkerLost
+from core.tuning.baseline.process import Build, Worker
 from core.tuning.baseline.snapshot import STATES, Row, Snapshot, Timing
 from core.tuning.baseline.suite import Case, resolved
+from core.tuning.json_process import ProcessLost
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,7 @@ class Asked(Protocol):
     """What recording needs of a worker; :class:`core.tuning.baseline.process.Worker` is the real one."""
 
     def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """The answer to a request. Raises WorkerLost when there is none."""
+        """The answer to a request. Raises ProcessLost when there is none."""
 
     def stop(self) -> None:
         """Ends it."""
@@ -205,7 +206,7 @@ class _Run:
             worker = self.workers[build] = self.start(self.builds[build])
         try:
             return worker.ask(request, self.settings.timeout_s)
-        except WorkerLost as lost:
+        except ProcessLost as lost:
             worker.stop()
             self.workers[build] = None
             return {"status": "failed", "reason": str(lost)}

@@ -7,13 +7,12 @@ kernel, a compiler or a library prints goes to stderr.
 from __future__ import annotations
 
 import json
-import logging
-import os
 import sys
 from typing import Any
 
 from core.tuning.baseline import environment, measuring
 from core.tuning.baseline.suite import Case
+from core.tuning.json_process import own_output
 
 #: Changes when requests or answers do: a build with another one cannot be measured from here.
 PROTOCOL = 1
@@ -36,9 +35,7 @@ def answer(request: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     """Answers until its input ends."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    logging.disable(logging.CRITICAL)  # a failed trace logs the whole rewritten source
+    answers = own_output()
     print(json.dumps({"protocol": PROTOCOL, "worker": __file__}), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), file=answers, flush=True)

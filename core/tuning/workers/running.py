@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from core.errors import TileHALError, TuningError
+from core.errors import TileHALError, TuningError, summary
 from core.tiling import Value
 from core.tuning.benchmark import prepared
 from core.tuning.checking import difference, written
@@ -92,7 +92,7 @@ def cross_check(job: CrossCheckJob) -> Reply:
     try:
         reference = built(subject, {}, target="cpu")
     except TileHALError as error:
-        return _unchecked(f"the CPU backend does not compile it: {error.message.splitlines()[0]}")
+        return _unchecked(f"the CPU backend does not compile it: {summary(error)}")
     kernel = built(subject, job.tiles)
     conditions = job.conditions
     signature = kernel.program.signature

@@ -25,6 +25,7 @@ from core.errors import (
     TileHALError,
     ToolchainNotFound,
     TuningError,
+    summary,
 )
 from core.tuning.workers.jobs import CompileJob, CrossCheckJob, FinalJob, Job, Reply
 
@@ -97,13 +98,13 @@ def _failed(job: Job, error: TileHALError) -> Reply:
     from core.compiler.cache.trouble import out_of_space
 
     if out_of_space(error, default().root):
-        return _no_room(error.message.splitlines()[0])
+        return _no_room(summary(error))
     if isinstance(error, _IMPOSSIBLE) and not isinstance(error, BackendHookError):
         return Reply.impossible(error)
     compiling = isinstance(job, CompileJob) or not isinstance(error, LaunchError)
     return Reply(
         "build" if compiling else "launch",
-        error.message.splitlines()[0],
+        summary(error),
         {"error": error.to_json()},
         # A fault on a device spoils the context of the process that met it.
         restart=not compiling,
@@ -125,7 +126,7 @@ def _unexpected(job: Job, error: Exception) -> Reply:
     where = "".join(traceback.format_exception(error)).splitlines()[-12:]
     return Reply(
         "build" if isinstance(job, CompileJob) else "launch",
-        f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}",
+        summary(error),
         {"traceback": where},
         restart=True,
     )

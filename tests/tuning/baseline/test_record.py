@@ -14,9 +14,10 @@ import torch
 import core
 from core.tuning.baseline import Build, Case, Criteria, Settings, compare, record_builds
 from core.tuning.baseline.measuring import measure_case, relative_error
-from core.tuning.baseline.process import Worker, WorkerLost
+from core.tuning.baseline.process import Worker
 from core.tuning.baseline.recording import Step
 from core.tuning.baseline.worker import answer
+from core.tuning.json_process import ProcessLost
 
 HERE = {"host": {"cpu": "EPYC", "revision": "abc"}}
 CASES = [Case("kernels.py:one", "cpu"), Case("kernels.py:two", "cpu")]
@@ -122,7 +123,7 @@ def test_a_lost_worker_costs_its_case_and_a_new_one_goes_on() -> None:
 
     def one_is_deadly(what: str, index: int) -> dict[str, Any]:
         if what == "one":
-            raise WorkerLost("its process ended with SIGSEGV")
+            raise ProcessLost("its process ended with SIGSEGV")
         return fine(what, index)
 
     before = FakeWorker.started
@@ -189,13 +190,13 @@ def test_a_worker_that_dies_hangs_or_cannot_start_says_so(tmp_path: Path) -> Non
         case = Case(f"{module}:kernel", "cpu").to_json()
         return {"do": "case", "case": case, "pass": 0, "check": True, "settings": Settings().to_json()}
 
-    with Worker(build) as worker, pytest.raises(WorkerLost, match="ended with SIGSEGV"):
+    with Worker(build) as worker, pytest.raises(ProcessLost, match="ended with SIGSEGV"):
         worker.ask(request("deadly"), 60)
     with Worker(build) as worker:
         assert worker.ask(request("talkative"), 60)["reason"] == "KernelError: talkative has no 'kernel'"
-        with pytest.raises(WorkerLost, match=r"no answer within 0\.5 s"):
+        with pytest.raises(ProcessLost, match=r"no answer within 0\.5 s"):
             worker.ask(request("endless"), 0.5)
-        with pytest.raises(WorkerLost):
+        with pytest.raises(ProcessLost):
             worker.ask(request("talkative"), 60)
     with pytest.raises(core.BaselineError, match="is no build of TileHAL"):
         Worker(Build("live", tmp_path))

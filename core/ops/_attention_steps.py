@@ -7,10 +7,31 @@ from collections.abc import Callable
 from typing import Any
 
 from core._tilelang import import_tilelang
+from core.errors import KernelError
 
 import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
+
+#: exp(x) = exp2(x · log2 e): every chip's exponential unit works in base 2.
+LOG2_E = 1.4426950408889634
+
+
+def in_base_two(scale: float | None, dim: int) -> float:
+    """The scores' scale (None is 1 / sqrt(dim)) times log2(e).
+
+    Raises:
+        KernelError: it is not above 0. Scores are masked, and their maximum taken, before they are scaled: a factor of
+            0 would bring masked keys back, a negative one would turn the maximum round.
+    """
+    if scale is None:
+        return float(dim**-0.5 * LOG2_E)
+    if not isinstance(scale, (int, float)) or not 0 < scale < float("inf"):
+        raise KernelError(
+            f"the scale of the scores is {scale!r}, and it is a number above 0",
+            hint="negate the queries instead; without a scale it is 1 / sqrt(dim)",
+        )
+    return scale * LOG2_E
 
 
 def mask(block_M: int, block_N: int, N: int, past: int, *, causal: bool) -> Callable[..., Any]:

@@ -11,11 +11,9 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 from core.ops._attention_schedule import Schedule  # noqa: E402
-from core.ops._attention_steps import mask, online_softmax  # noqa: E402
+from core.ops._attention_steps import LOG2_E as LOG2_E  # noqa: E402
+from core.ops._attention_steps import in_base_two, mask, online_softmax  # noqa: E402
 from core.ops.attention_hopper import warp_specialised  # noqa: E402
-
-#: exp(x) = exp2(x · log2 e): every chip's exponential unit works in base 2.
-LOG2_E = 1.4426950408889634
 
 #: A softmax's exponentials are at most 1 and below 2**-126 nothing: where one instruction gives that, it is enough.
 #: Exact exponentials cost three instructions more a score, which on NVIDIA's chips is a tenth of the time.
@@ -63,6 +61,9 @@ def attention(
         causal: query i sees the keys up to i + N - M (the last query sees every key); needs N >= M.
         scale: of the scores; None is 1 / sqrt(dim).
         dtype: of the tensors, float16 or bfloat16; the weights are rounded to it before the second product.
+
+    Raises:
+        KernelError: heads cannot be shared evenly, a causal query would see no key, or `scale` is not above 0.
     """
     if heads % kv_heads:
         raise KernelError(
@@ -74,7 +75,7 @@ def attention(
             f"attention: causal with {M} queries and {N} keys leaves queries that see nothing",
             hint="give at least as many keys as queries",
         )
-    base2 = (dim**-0.5 if scale is None else scale) * LOG2_E
+    base2 = in_base_two(scale, dim)
     if variant != "pipelined":
         schedule = Schedule(block_M, block_N, num_stages, threads, workers, variant == "ping_pong")
         return warp_specialised(batch, heads, kv_heads, M, N, dim, schedule, causal=causal, base2=base2, dtype=dtype)

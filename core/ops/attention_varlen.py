@@ -10,8 +10,8 @@ import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
-from core.ops._attention_steps import online_softmax  # noqa: E402
-from core.ops.attention import LOG2_E, PASS_CONFIGS  # noqa: E402
+from core.ops._attention_steps import in_base_two, online_softmax  # noqa: E402
+from core.ops.attention import PASS_CONFIGS  # noqa: E402
 
 
 @kernel(out=["O"], pass_configs=PASS_CONFIGS)
@@ -51,14 +51,14 @@ def attention_varlen(
         dtype: of the tensors, float16 or bfloat16; sums are in float32.
 
     Raises:
-        KernelError: heads cannot be shared evenly, or `dim` is no multiple of 16.
+        KernelError: heads cannot be shared evenly, `dim` is no multiple of 16, or `scale` is not above 0.
     """
     if heads % kv_heads or dim % 16:
         raise KernelError(
             f"attention_varlen: {heads} heads of {dim} elements over {kv_heads} key heads",
             hint="kv_heads divides heads, and a head has a multiple of 16 elements",
         )
-    base2 = (dim**-0.5 if scale is None else scale) * LOG2_E
+    base2 = in_base_two(scale, dim)
     group = heads // kv_heads
     rows = T.GemmWarpPolicy.FullRow
     lowest = -T.infinity("float32")

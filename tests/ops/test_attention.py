@@ -87,6 +87,9 @@ def test_scores_far_from_zero_neither_overflow_nor_vanish():
             {"variant": "overlapped", "block_M": 128, "threads": 256, "num_stages": 1},
             "keys of the next tile",
         ),
+        ((1, 1, 1, 64, 64, 64), {"scale": 0}, "scale of the scores is 0, and it is a number above 0"),
+        ((1, 1, 1, 64, 64, 64), {"scale": -0.125}, "scale of the scores is -0.125"),
+        ((1, 1, 1, 64, 64, 64), {"scale": float("nan")}, "scale of the scores is nan"),
     ],
 )
 def test_what_cannot_be_is_refused(shape, options, message):

@@ -12,6 +12,7 @@ import json
 import sys
 from pathlib import Path
 
+from core.bench.facts import describe
 from core.bench.launch import launch_overhead
 
 
@@ -22,7 +23,10 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=50, help="launches per round; fewer than a driver queues (1024)")
     parser.add_argument("--out", type=Path, help="write JSON here as well")
     options = parser.parse_args()
-    document = launch_overhead(options.target, options.rounds, options.calls)
+    document = {
+        "environment": describe(options.target),
+        **launch_overhead(options.target, options.rounds, options.calls),
+    }
     print(f"launched by: {document['launched_by']}", file=sys.stderr)
     text = json.dumps(document, indent=2)
     if options.out is not None:

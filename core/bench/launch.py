@@ -7,7 +7,6 @@ interleaved. A candidate that is not installed, or fails, is listed with its rea
 
 from __future__ import annotations
 
-import platform
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -27,7 +26,7 @@ Calls = dict[str, Callable[[], Any]]
 
 
 def launch_overhead(target: str, rounds: int = 300, calls: int = 50, most_s: float | None = None) -> dict[str, Any]:
-    """Host time per call of every way to launch, in microseconds, with the environment they belong to.
+    """Host time per call of every way to launch, in microseconds.
 
     Args:
         target: what TileHAL's kernels are compiled for; its device must be here.
@@ -49,7 +48,6 @@ def launch_overhead(target: str, rounds: int = 300, calls: int = 50, most_s: flo
         others, missing = other_calls(device)
         results = host_time({**ours, **others}, rounds, calls, wait, most_s)
     return {
-        "environment": _environment(target, device),
         "launched_by": how,
         "rounds": rounds,
         "calls_per_round": calls,
@@ -115,7 +113,10 @@ def tilehal_calls(target: str, device: Any, folder: Path) -> tuple[Calls, str | 
         result = call()
         right = "three" in name or torch.equal(result if isinstance(result, torch.Tensor) else y, x * 2)
         if not right:
-            raise KernelError(f"{name}: the kernel that doubles its input did not")
+            raise KernelError(
+                f"{name}: the kernel that doubles its input did not",
+                hint="nothing timed with it would mean anything: `tilehal doctor` looks at the installation",
+            )
     torch.testing.assert_close(gemm(a, b).float(), a.float() @ b.float(), rtol=2e-2, atol=2e-1)
     # The compiled check and launch without the kernel object around it: what is left is the driver's own time.
     compiled = getattr(kernel, "_call", None)
@@ -227,30 +228,3 @@ def _graph_calls(x: Any, y: Any) -> Calls:
     with torch.cuda.graph(graph):
         torch.add(x, x, out=y)
     return {"torch, a graph of one kernel": graph.replay}
-
-
-def _environment(target: str, device: Any) -> dict[str, Any]:
-    """What the numbers belong to."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    import torch
-
-    import core
-    from core.tuning.baseline.environment import describe_host
-
-    def installed(name: str) -> str | None:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return None
-
-    return {
-        "target": core.chip(target).target,
-        "device": "cpu" if device.type == "cpu" else getattr(torch, device.type).get_device_name(device),
-        "host": describe_host().get("cpu"),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "tilelang": installed("tilelang"),
-        "tilehal": core.__version__,
-        "triton": installed("triton"),
-    }

@@ -1,10 +1,9 @@
-"""What the process that measures does: compile one contender, measure one case, find the device's ceilings."""
+"""What the process that measures does with a case: compile one contender, or check and time all of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.bench.case import Case
@@ -90,7 +89,6 @@ def measure_case(case: Case, settings: Settings, skip: Mapping[str, str], say: C
     import torch
 
     from core.target import resolve
-    from core.tuning.measure import measure_together
 
     work = workload(case)
     device = torch.device(resolve(settings.target).require_torch_device())
@@ -99,6 +97,29 @@ def measure_case(case: Case, settings: Settings, skip: Mapping[str, str], say: C
     generator = torch.Generator(device=device)
     generator.manual_seed(settings.seed)
     inputs = work.inputs(Make(device, generator, case.dtype))
+    contenders, works = _checked(work, inputs, device, settings, skip, say)
+    ratios: dict[str, dict[str, Any]] = {}
+    if works:
+        say("timing")
+        for l2 in ("cold", "warm"):
+            measurements, faster = _timed(works, device, settings, cold=l2 == "cold")
+            for name, measurement in measurements.items():
+                contenders[name][l2] = measurement
+            for ours, others in faster.items():
+                for name, ratio in others.items():
+                    ratios.setdefault(ours, {}).setdefault(name, {})[l2] = ratio
+    return {"contenders": contenders, "ratios": ratios, "clock_hz": _clock_hz(device)}
+
+
+def _checked(
+    work: Workload,
+    inputs: Inputs,
+    device: torch.device,
+    settings: Settings,
+    skip: Mapping[str, str],
+    say: Callable[[str], None],
+) -> tuple[dict[str, dict[str, Any]], dict[str, list[Callable[[], Any]]]]:
+    """What became of each contender's first call, and the calls to time of those that are right; see `measure_case`."""
     expected = work.expected(inputs)
     contenders: dict[str, dict[str, Any]] = {}
     works: dict[str, list[Callable[[], Any]]] = {}
@@ -119,97 +140,27 @@ def measure_case(case: Case, settings: Settings, skip: Mapping[str, str], say: C
         except Exception as error:  # of another library, or of the device
             raise SpoiltError(name, summary(error)[:300]) from error
         else:
-            contenders[name] = {
-                "status": "wrong" if wrong else "ok",
-                "reason": wrong or "",
-                "note": other.note,
-                **about,
-            }
+            status = "wrong" if wrong else "ok"
+            contenders[name] = {"status": status, "reason": wrong or "", "note": other.note, **about}
             if not wrong:
                 works[name] = _calls(other, device)
-    del expected
-    ratios: dict[str, dict[str, Any]] = {}
-    if works:
-        say("timing")
-        for l2 in ("cold", "warm"):
-            together = measure_together(
-                works,
-                device,
-                warmup_ms=settings.warmup_ms,
-                repeat_ms=settings.repeat_ms,
-                cold_l2=l2 == "cold",
-            )
-            for name, measurement in together.measurements.items():
-                contenders[name][l2] = measurement.to_json()
-            for ours in (RULE, TUNED):
-                for name in works:
-                    if ours in works and name != ours:
-                        # Both sampled in the same rounds: the time of the other over ours.
-                        faster = together.ratio(name, ours)
-                        ratios.setdefault(ours, {}).setdefault(name, {})[l2] = {
-                            "value": faster.value,
-                            "low": faster.low,
-                            "high": faster.high,
-                            "confidence": faster.confidence,
-                        }
-    return {"contenders": contenders, "ratios": ratios, "clock_hz": _clock_hz(device)}
+    return contenders, works
 
 
-def measure_ceilings(target: str, dtypes: Sequence[str], *, small: bool) -> dict[str, Any]:
-    """What the device reaches: bytes per second of a large copy, operations per second of a large library product.
+def _timed(
+    works: Mapping[str, list[Callable[[], Any]]], device: torch.device, settings: Settings, *, cold: bool
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Every contender's measurement, and for each of ours how many times as fast it is as each of the others."""
+    from core.tuning.measure import measure_together
 
-    Args:
-        dtypes: operand types of the products.
-        small: for a device that needs long for large ones.
-    """
-    import torch
-
-    from core.bench.workloads.base import dtype_of
-    from core.target import resolve
-    from core.tuning.measure import measure
-
-    device = torch.device(resolve(target).require_torch_device())
-    size = 2**24 if small else 2**30
-    source = torch.randint(0, 256, (size,), dtype=torch.uint8, device=device)
-    taken = measure(partial(torch.empty_like(source).copy_, source), device, repeat_ms=60)
-    found: dict[str, Any] = {"bytes_per_s": 2 * size / taken.median_s, "copied_bytes": size, "ops_per_s": {}}
-    n = 256 if small else 8192
-    for dtype in dtypes:
-        a, b = (torch.randn(n, n, device=device).to(dtype_of(dtype)) for _ in range(2))
-        product = measure(partial(torch.matmul, a, b, out=torch.empty_like(a)), device, repeat_ms=60)
-        found["ops_per_s"][dtype] = 2 * n**3 / product.median_s
-    return found
-
-
-def describe(target: str) -> dict[str, Any]:
-    """Host, device, driver, compilers and library versions; the device's identifier for its own tools."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    import torch
-
-    from core.target import resolve
-    from core.tuning.baseline.environment import describe_host, describe_target
-
-    def installed(name: str) -> str:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return "not installed"
-
-    device = torch.device(resolve(target).require_torch_device())
-    found: dict[str, Any] = {
-        "host": describe_host(),
-        "target": {"name": resolve(target).chip.target, **describe_target(target)},
-        "libraries": {name: installed(name) for name in ("tilelang", "triton", "flash-mla")},
-        "device_type": device.type,
+    together = measure_together(works, device, warmup_ms=settings.warmup_ms, repeat_ms=settings.repeat_ms, cold_l2=cold)
+    # Both sampled in the same rounds: the time of the other over ours.
+    faster = {
+        ours: {name: asdict(together.ratio(name, ours)) for name in works if name != ours}
+        for ours in (RULE, TUNED)
+        if ours in works
     }
-    if device.type == "cuda":
-        found["libraries"]["cuda of torch"] = str(torch.version.cuda)
-        cudnn = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-        found["libraries"]["cudnn"] = str(cudnn)
-        identifier = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-        found["uuid"] = f"GPU-{identifier}" if identifier is not None else None
-    return found
+    return {name: measurement.to_json() for name, measurement in together.measurements.items()}, faster
 
 
 def _contenders(

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from core._drawing import new_figure, save_figure
 from core.bench.goals import title
 from core.bench.measuring import RULE
 from core.errors import TileHALError
@@ -35,17 +36,7 @@ def draw_operators(document: Mapping[str, Any], path: Path) -> None:
     rows = [row for row in document["rows"] if "cold" in row["contenders"].get(RULE, {})]
     if not rows:
         raise TileHALError("there is nothing to draw: no row was measured", hint="measure without a picture")
-    try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise TileHALError(
-            f"drawing needs matplotlib, which cannot be imported: {error}", hint="pip install 'tilehal[plot]'"
-        ) from error
-    figure = Figure(figsize=(9, 6), dpi=120, layout="constrained")
-    # pyplot is not used: it would pick a backend by what displays there are.
-    FigureCanvasAgg(figure)
+    figure = new_figure(9, 6)
     axes = figure.add_subplot()
     _roofs(axes, document["ceilings"], [row["flops"] / row["bytes_moved"] for row in rows])
     _points(axes, rows)
@@ -57,12 +48,7 @@ def draw_operators(document: Mapping[str, Any], path: Path) -> None:
     figure.legend(fontsize=7, loc="outside right upper")  # beside the data, wherever the points are
     target = document["environment"]["target"]
     axes.set_title(f"{target['name']}: {target['device'].partition(';')[0]}", fontsize=10)
-    try:
-        # Neither the date nor random identifiers, so that the same document gives the same file; text stays text.
-        with rc_context({"svg.hashsalt": "tilehal", "svg.fonttype": "none"}):
-            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    except (OSError, ValueError) as error:
-        raise TileHALError(f"{path} cannot be written: {error}", hint="name a .png, .svg or .pdf file") from error
+    save_figure(figure, path)
 
 
 def _roofs(axes: Any, ceilings: Mapping[str, Any], intensities: list[float]) -> None:

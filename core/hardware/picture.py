@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.errors import DescriptorError, TileHALError
+from core._drawing import new_figure, save_figure
+from core.errors import DescriptorError
 from core.hardware.rendering.cells import short_type
 from core.hardware.roofline import Roofline, rooflines
 
@@ -29,20 +30,10 @@ def draw_rooflines(chips: Sequence[Chip], path: Path, dtype: str | None = None) 
         DescriptorError: none of the chips has a known peak and bandwidth.
         TileHALError: matplotlib is not installed, or the file cannot be written.
     """
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise TileHALError(
-            f"drawing a roofline needs matplotlib, which cannot be imported: {error}",
-            hint="pip install 'tilehal[plot]'",
-        ) from error
     roofs = _roofs(chips, dtype)
     ridges = [roof.ridge_ops_per_byte for roof in roofs]
     left, right = min(ridges) / 64, max(ridges) * 16
-    figure = Figure(figsize=(9, 5.5), dpi=120, layout="constrained")
-    # pyplot is not used: it would pick a backend by what displays there are.
-    FigureCanvasAgg(figure)
+    figure = new_figure(9, 5.5)
     axes = figure.add_subplot()
     for roof in roofs:
         ridge = roof.ridge_ops_per_byte
@@ -61,10 +52,7 @@ def draw_rooflines(chips: Sequence[Chip], path: Path, dtype: str | None = None) 
     axes.legend(fontsize=8, loc="lower right")
     bandwidths = {roof.target: f"{roof.target} {roof.bandwidth_bytes_per_s / 1e12:.3g} TB/s" for roof in roofs}
     axes.set_title(f"Rooflines ({', '.join(bandwidths.values())})", fontsize=10)
-    try:
-        figure.savefig(path)
-    except (OSError, ValueError) as error:
-        raise TileHALError(f"{path} cannot be written: {error}", hint="name a .png, .svg or .pdf file") from error
+    save_figure(figure, path)
     return roofs
 
 

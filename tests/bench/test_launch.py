@@ -11,7 +11,6 @@ def test_every_way_to_launch_is_checked_and_timed():
     assert {PASSED, ALLOCATED, "tilehal, exported, output passed", "torch, softmax"} <= set(times)
     assert all(one["low_us"] <= one["median_us"] <= one["high_us"] for one in times.values())
     assert times["python, an empty call"]["median_us"] < times[PASSED]["median_us"]
-    assert found["environment"]["target"] == "cpu:host"
 
 
 def test_rounds_are_interleaved_and_the_device_is_waited_for_outside():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from core._drawing import new_figure, save_figure
 from core.errors import TileHALError
 
 if TYPE_CHECKING:
@@ -24,25 +25,10 @@ def draw_comparison(comparison: Comparison, path: Path) -> None:
     rows = [row for row in comparison.rows if row.changes]
     if not rows:
         raise TileHALError("there is nothing to draw: no row was timed in both", hint="compare without a picture")
-    try:
-        from matplotlib import rc_context
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise TileHALError(
-            f"drawing needs matplotlib, which cannot be imported: {error}", hint="pip install 'tilehal[plot]'"
-        ) from error
-    figure = Figure(figsize=(9, 1.6 + _ROW_INCHES * len(rows)), dpi=120, layout="constrained")
-    # pyplot is not used: it would pick a backend by what displays there are.
-    FigureCanvasAgg(figure)
+    figure = new_figure(9, 1.6 + _ROW_INCHES * len(rows))
     axes = figure.add_subplot()
     _draw(axes, comparison, rows)
-    try:
-        # Neither the date nor random identifiers, so that the same comparison gives the same file; text stays text.
-        with rc_context({"svg.hashsalt": "tilehal", "svg.fonttype": "none"}):
-            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-    except (OSError, ValueError) as error:
-        raise TileHALError(f"{path} cannot be written: {error}", hint="name a .png, .svg or .pdf file") from error
+    save_figure(figure, path)
 
 
 def _draw(axes: Any, comparison: Comparison, rows: list[Any]) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from core.conformance.schedules import tree
 from core.conformance.schedules.lanes import WARP, Lanes
-from core.conformance.schedules.tree import Body, Branch, Expression, Kernel, Loop, Parallel, While
+from core.conformance.schedules.tree import Body, Branch, Expression, Launch, Loop, Parallel, While
 
 
 class _Threads:
@@ -18,12 +18,12 @@ class _Threads:
         self.slots = slots
 
 
-def assign_groups(kernel: Kernel) -> None:
+def assign_groups(launch: Launch) -> None:
     """Sets `group` of every statement."""
     known: dict[int, Any] = {}
-    if kernel.thread_slot is not None:
-        known[kernel.thread_slot] = Lanes(np.arange(kernel.threads))
-    _body(kernel.body, known, np.ones(kernel.threads, bool))
+    if launch.thread_slot is not None:
+        known[launch.thread_slot] = Lanes(np.arange(launch.threads))
+    _body(launch.body, known, np.ones(launch.threads, bool))
 
 
 def _body(body: Body, known: dict[int, Any], threads: np.ndarray[Any, Any]) -> None:

@@ -21,7 +21,7 @@ def read(prim_func: Any) -> tree.Kernel:
     """The kernel of a PrimFunc before any lowering.
 
     Raises:
-        UnsupportedOp: it has something the simulator does not model, at the user's line; or no `T.Kernel`, or several.
+        UnsupportedOp: it has something the simulator does not model, at the user's line; or no `T.Kernel`.
     """
     return Reader(prim_func).kernel()
 
@@ -41,7 +41,7 @@ class Reader:
         self._threads: tuple[int, ...] = ()
         self._thread_slot: int | None = None
         self._cluster: tuple[int, int, int] = (1, 1, 1)
-        self._launches = 0
+        self._launches: list[tree.Launch] = []
 
     # -- what a kernel is made of ------------------------------------------------------------------------------------
 
@@ -57,26 +57,47 @@ class Reader:
             for dimension, extent in enumerate(buffer.shape):
                 if type(extent).__name__ in ("Var", "SizeVar"):
                     symbols.setdefault((position, dimension), self.slot(extent))
-        body = self.body(self.function.body)
-        if self._launches != 1:
-            raise self.unknown(f"a function with {self._launches} T.Kernel blocks")
+        beside = self.body(self.function.body)
+        launches = tuple(self._launches)
+        if beside or not launches:
+            raise self.unknown("a function that does anything but launch blocks")
+        for launch in launches:
+            launch.slots = len(self._slots)
+        return tree.Kernel(
+            name=str(self.function.attrs["global_symbol"]) if self.function.attrs else "main",
+            parameters=tuple(parameters),
+            symbols=symbols,
+            launches=launches,
+        )
+
+    def _launch(self, loop: Any) -> None:
+        """One `T.Kernel`, from its loop over blockIdx.x on."""
+        self._grid, self._threads, self._cluster, self._thread_slot = [], (), (1, 1, 1), None
+        outer = set(self._tensors)
+        body = self._axis(loop)
         x, y, z = (*self._threads, 1, 1, 1)[:3]
         if not self._threads or x % 32 or y * z != 1:
             raise self.unknown(f"blocks of {self._threads or 'no stated number of'} threads")
-        return tree.Kernel(
-            name=str(self.function.attrs["global_symbol"]) if self.function.attrs else "main",
+        own = (tensor for buffer, tensor in self._tensors.items() if buffer not in outer)
+        launch = tree.Launch(
             grid=tuple(extent for _, extent in self._grid),
             grid_slots=tuple(slot for slot, _ in self._grid),
             thread_slot=self._thread_slot,
             threads=x,
             cluster=self._cluster,
-            parameters=tuple(parameters),
-            symbols=symbols,
-            tensors=tuple(self._tensors.values()),
+            tensors=tuple(own),
             body=body,
-            slots=len(self._slots),
-            location=spans.function_location(self.function),
+            slots=0,
+            location=self.location,
         )
+        self._launches.append(launch)
+
+    def _axis(self, loop: Any) -> tree.Body:
+        tag = str(loop.thread_binding.thread_tag)
+        if not tag.startswith("blockIdx"):
+            raise self.unknown(f"a loop over {tag}")
+        self._grid.append((self.slot(loop.loop_var), self.compile(loop.extent)))
+        return self.body(loop.body)
 
     def slot(self, variable: Any) -> int:
         """The slot of a variable."""
@@ -204,12 +225,10 @@ class Reader:
     def _for(self, loop: Any) -> Sequence[tree.Node]:
         kind = int(loop.kind)
         if kind == _THREAD_BINDING:
-            tag = str(loop.thread_binding.thread_tag)
-            if not tag.startswith("blockIdx"):
-                raise self.unknown(f"a loop over {tag}")
-            self._launches += tag.endswith("x")
-            self._grid.append((self.slot(loop.loop_var), self.compile(loop.extent)))
-            return self.body(loop.body)
+            if str(loop.thread_binding.thread_tag) != "blockIdx.x":
+                return self._axis(loop)
+            self._launch(loop)
+            return ()
         if kind == _PARALLEL:
             return [self._parallel(loop)]
         start, extent = self.compile(loop.min), self.compile(loop.extent)

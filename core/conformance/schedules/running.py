@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from random import Random
@@ -18,7 +18,7 @@ from core.conformance.schedules.layouts import assign_layouts
 from core.conformance.schedules.reading import read
 from core.conformance.schedules.scheduler import Scheduler
 from core.conformance.schedules.state import Cluster
-from core.conformance.schedules.tree import Kernel, Tensor
+from core.conformance.schedules.tree import Kernel, Launch, Tensor
 from core.errors import LaunchError
 
 
@@ -49,10 +49,11 @@ def prepare(kernel: Any) -> Kernel:
     if isinstance(kernel, Kernel):
         return kernel
     made = read(getattr(kernel, "prim_func", kernel))
-    assign_groups(made)
-    assign_layouts(made.body)
-    add_barriers(made.body)
-    add_fences(made.body)
+    for launch in made.launches:
+        assign_groups(launch)
+        assign_layouts(launch.body)
+        add_barriers(launch.body)
+        add_fences(launch.body)
     return made
 
 
@@ -75,7 +76,7 @@ def run_schedule(
         tensors: one per parameter, in order: NumPy arrays (`ml_dtypes` for the types NumPy lacks) or torch tensors on
             the CPU, contiguous, changed in place; numbers for scalar parameters.
         seed: of the order; the same seed gives the same run.
-        blocks: numbers of the blocks to run, x fastest; a block's whole cluster runs. None is all.
+        blocks: numbers of the blocks to run, x fastest, in every launch; a block's whole cluster runs. None is all.
         fences: "path" takes a proxy fence anywhere between write and access, as PTX's memory model has it; "writers"
             asks for one in every warp that wrote, before it hands on, as CUDA's programming guide does.
         max_steps: choices after which a cluster counts as never ending.
@@ -87,31 +88,32 @@ def run_schedule(
     """
     made = prepare(kernel)
     arrays, values = _arguments(made, tensors)
-    grid = [int(extent.evaluate(_Host(values))) for extent in made.grid]  # type: ignore[arg-type]
     chosen = set(blocks) if blocks is not None else None
     steps = ran = 0
-    for origin in product(*(range(0, e, c) for e, c in zip(reversed(grid), reversed(_dims(made, grid)), strict=True))):
-        first = tuple(reversed(origin))
-        positions = _cluster(first, _dims(made, grid))
-        numbers = [_number(position, grid) for position in positions]
-        if chosen is not None and not chosen.intersection(numbers):
-            continue
-        random = Random(f"{seed}/{numbers[0]}")
-        cluster = Cluster(made, arrays, positions, random, fences == "writers")
-        for block, number in zip(cluster.blocks, numbers, strict=True):
-            block.number = number
-        scheduler = Scheduler(cluster, random, max_steps)
-        for task in scheduler.tasks:
-            for slot, value in values.items():
-                task.warp.slots[slot] = value
-        try:
-            with np.errstate(all="ignore"):
-                steps += scheduler.run()
-        except ScheduleFault as fault:
-            fault.seed = seed
-            raise
-        ran += len(positions)
+    for order, launch in enumerate(made.launches):
+        for positions, numbers in _clusters(launch, values):
+            if chosen is not None and not chosen.intersection(numbers):
+                continue
+            random = Random(f"{seed}/{order}/{numbers[0]}")
+            cluster = Cluster(launch, arrays, positions, random, fences == "writers")
+            for block, number in zip(cluster.blocks, numbers, strict=True):
+                block.number = number
+            try:
+                steps += _run(cluster, values, max_steps)
+            except ScheduleFault as fault:
+                fault.seed = seed
+                raise
+            ran += len(positions)
     return ScheduleRun(seed, ran, steps)
+
+
+def _run(cluster: Cluster, values: dict[int, Any], max_steps: int) -> int:
+    scheduler = Scheduler(cluster, cluster.random, max_steps)
+    for task in scheduler.tasks:
+        for slot, value in values.items():
+            task.warp.slots[slot] = value
+    with np.errstate(all="ignore"):
+        return scheduler.run()
 
 
 class _Host:
@@ -121,14 +123,14 @@ class _Host:
         self.slots = slots
 
 
-def _dims(kernel: Kernel, grid: Sequence[int]) -> tuple[int, ...]:
-    return kernel.cluster[: len(grid)]
-
-
-def _cluster(first: tuple[int, ...], dims: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Positions of a cluster's blocks by rank, x fastest."""
-    offsets = product(*(range(extent) for extent in reversed(dims)))
-    return [tuple(f + o for f, o in zip(first, reversed(offset), strict=True)) for offset in offsets]
+def _clusters(launch: Launch, values: dict[int, Any]) -> Iterator[tuple[list[tuple[int, ...]], list[int]]]:
+    """Positions and numbers of the blocks of each cluster, by rank, x fastest."""
+    grid = [int(extent.evaluate(_Host(values))) for extent in launch.grid]  # type: ignore[arg-type]  # `slots` is enough
+    dims = launch.cluster[: len(grid)]
+    for origin in product(*(range(0, e, c) for e, c in zip(reversed(grid), reversed(dims), strict=True))):
+        offsets = product(*(range(extent) for extent in reversed(dims)))
+        positions = [tuple(reversed([o + f for o, f in zip(offset, origin, strict=True)])) for offset in offsets]
+        yield positions, [_number(position, grid) for position in positions]
 
 
 def _number(position: Sequence[int], grid: Sequence[int]) -> int:

@@ -42,12 +42,12 @@ class Scheduler:
         for block in cluster.blocks:
             for number in range(cluster.warps_per_block):
                 warp = Warp(block, number)
-                kernel = cluster.kernel
-                for slot, position in zip(kernel.grid_slots, block.position, strict=True):
+                launch = cluster.launch
+                for slot, position in zip(launch.grid_slots, block.position, strict=True):
                     warp.slots[slot] = position
-                if kernel.thread_slot is not None:
-                    warp.slots[kernel.thread_slot] = Lanes(np.arange(number * WARP, number * WARP + WARP))
-                self.tasks.append(_Task(warp, run(warp, kernel.body), random.random()))
+                if launch.thread_slot is not None:
+                    warp.slots[launch.thread_slot] = Lanes(np.arange(number * WARP, number * WARP + WARP))
+                self.tasks.append(_Task(warp, run(warp, launch.body), random.random()))
 
     def run(self) -> int:
         """To the end; gives the number of steps.
@@ -62,7 +62,7 @@ class Scheduler:
                 raise Deadlock(
                     f"no end after {self.limit} steps",
                     hint="a loop that never ends, or a larger case than this is meant for: raise max_steps",
-                    location=self.cluster.kernel.location,
+                    location=self.cluster.launch.location,
                 )
             runnable: list[_Task | int] = [task for task in tasks if task.ready()]
             runnable += [i for i, operation in enumerate(self.cluster.in_flight) if operation.ready()]

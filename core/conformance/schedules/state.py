@@ -13,7 +13,7 @@ from core.conformance.schedules.accesses import Access, Box, Shadow
 from core.conformance.schedules.barriers import ClusterMeeting, CountedBarrier, SharedBarrier
 from core.conformance.schedules.clocks import Clock
 from core.conformance.schedules.lanes import WARP
-from core.conformance.schedules.tree import Kernel, Tensor
+from core.conformance.schedules.tree import Launch, Tensor
 from core.errors import Location
 
 Array = np.ndarray[Any, Any]
@@ -51,15 +51,15 @@ class Cluster:
 
     def __init__(
         self,
-        kernel: Kernel,
+        launch: Launch,
         arrays: dict[int, Array],
         positions: Sequence[tuple[int, ...]],
         random: Random,
         writers_fence: bool = False,
     ) -> None:
-        self.kernel, self.arrays, self.random = kernel, arrays, random
+        self.launch, self.arrays, self.random = launch, arrays, random
         self.writers_fence = writers_fence
-        self.warps_per_block = kernel.threads // WARP
+        self.warps_per_block = launch.threads // WARP
         self.warps = self.warps_per_block * len(positions)
         self.meeting = ClusterMeeting(self.warps)
         self.operations = 0
@@ -100,7 +100,7 @@ class Block:
 
     def __post_init__(self) -> None:
         raw: dict[int, Array] = {}
-        tensors = [tensor for tensor in self.cluster.kernel.tensors if tensor.is_shared]
+        tensors = [tensor for tensor in self.cluster.launch.tensors if tensor.is_shared]
         for tensor in tensors:
             size = int(np.prod(tensor.extents)) * tensor.item_bytes
             if tensor.storage not in raw or raw[tensor.storage].size < size:
@@ -109,7 +109,7 @@ class Block:
             size = int(np.prod(tensor.extents)) * tensor.item_bytes
             self.shared[id(tensor)] = raw[tensor.storage][:size].view(tensor.kind).reshape(tensor.extents)
         warps = self.cluster.warps
-        for tensor in self.cluster.kernel.tensors:
+        for tensor in self.cluster.launch.tensors:
             if tensor.counts:
                 self.barriers[tensor.storage] = [
                     SharedBarrier(f"{tensor.name}[{index}]", count, warps) for index, count in enumerate(tensor.counts)

@@ -289,28 +289,40 @@ class ClusterBarrier(Node):
 
 
 @dataclass(eq=False, slots=True)
-class Kernel:
-    """A kernel that can be simulated.
+class Launch:
+    """One `T.Kernel`.
 
     Attributes:
         grid: blocks along x, y, z, as functions of the symbolic dimensions.
         grid_slots: the slots of the block's position, x first.
+        thread_slot: of the thread index.
         threads: of a block, a multiple of 32.
         cluster: blocks of a cluster along x, y, z.
-        parameters: in order: a tensor, or the slot of a scalar.
-        symbols: slots of symbolic dimensions by (parameter, dimension).
-        prologue: bindings made on the host.
+        tensors: parameters and what the block allocates.
+        slots: how many variables there are.
     """
 
-    name: str
     grid: tuple[Expression, ...]
     grid_slots: tuple[int, ...]
     thread_slot: int | None
     threads: int
     cluster: tuple[int, int, int]
-    parameters: tuple[Tensor | int, ...]
-    symbols: dict[tuple[int, int], int]
     tensors: tuple[Tensor, ...]
     body: Body
     slots: int
     location: Location | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Kernel:
+    """A kernel that can be simulated: its launches, one after the other.
+
+    Attributes:
+        parameters: in order: a tensor, or the slot of a scalar.
+        symbols: slots of symbolic dimensions by (parameter, dimension).
+    """
+
+    name: str
+    parameters: tuple[Tensor | int, ...]
+    symbols: dict[tuple[int, int], int]
+    launches: tuple[Launch, ...]

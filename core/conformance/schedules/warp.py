@@ -45,7 +45,7 @@ class Warp:
         cluster = block.cluster
         self.block, self.number = block, number
         self.index = block.rank * cluster.warps_per_block + number
-        self.slots: list[Any] = [None] * cluster.kernel.slots
+        self.slots: list[Any] = [None] * cluster.launch.slots
         self.active: Array | None = None
         self.clock = Clock.zero(cluster.warps)
         self.clock.times[self.index] = 1

@@ -37,11 +37,15 @@ class Reader:
         self._tensors: dict[Any, tree.Tensor] = {}
         self._storages: dict[Any, int] = {}
         self._counts: dict[Any, tuple[int, ...]] = {}
+        self._launches: list[tree.Launch] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        """Knows nothing of a launch yet."""
         self._grid: list[tuple[int, tree.Expression]] = []
         self._threads: tuple[int, ...] = ()
         self._thread_slot: int | None = None
         self._cluster: tuple[int, int, int] = (1, 1, 1)
-        self._launches: list[tree.Launch] = []
 
     # -- what a kernel is made of ------------------------------------------------------------------------------------
 
@@ -72,7 +76,7 @@ class Reader:
 
     def _launch(self, loop: Any) -> None:
         """One `T.Kernel`, from its loop over blockIdx.x on."""
-        self._grid, self._threads, self._cluster, self._thread_slot = [], (), (1, 1, 1), None
+        self._begin()
         outer = set(self._tensors)
         body = self._axis(loop)
         x, y, z = (*self._threads, 1, 1, 1)[:3]

@@ -65,7 +65,9 @@ def test_each_mistake_is_found_at_its_line(fault, kind, line):
 
 
 def test_a_barrier_that_is_arrived_at_twice_is_misused_or_loses_step():
-    assert isinstance(first_fault(prepare(exchange(TILES, fault="double arrival")), tensors), BarrierMisuse | Race)
+    # By the order: no arrival is left in the phase, or the next phase is over too early, or somebody misses one.
+    kinds = (BarrierMisuse, Race, Deadlock)
+    assert isinstance(first_fault(prepare(exchange(TILES, fault="double arrival")), tensors), kinds)
 
 
 def test_a_named_barrier_has_one_count():

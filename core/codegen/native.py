@@ -22,9 +22,9 @@ from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, 
 from core.errors import LaunchError, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
 from core.program.expressions import to_python
 from core.program.nodes import Launch
-from core.runtime.driver import PlannedKernel
+from core.runtime.driver_launcher import DriverLauncher
 from core.runtime.extents import GridExtents
-from core.runtime.launching import DriverLauncher
+from core.runtime.interpreted import PlannedKernel
 from core.runtime.plan import Argument, DeviceLaunch, DriverPlan, UnusablePlan
 
 if TYPE_CHECKING:

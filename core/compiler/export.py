@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from core.codegen import native
 from core.codegen.host import LAUNCH_LIBRARY, LAUNCH_ROLE
 from core.codegen.launch import capability, required_driver, with_headers
-from core.codegen.launch.exported import BinaryFile, c_name, cpu_interface, cuda_interface, fnv1a
+from core.codegen.launch.c_interface import BinaryFile, c_name, cpu_interface, cuda_interface, fnv1a
 from core.errors import UnsupportedOp
 from core.runtime.arguments import symbol_sources
 from core.runtime.artifact import FORMAT, METADATA, SCHEMA, describe_file, write

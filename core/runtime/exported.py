@@ -191,7 +191,7 @@ def _check_expressions(artifact: Artifact) -> None:
 
 class _CudaKernel:
     def __init__(self, artifact: Artifact, device: int) -> None:
-        from core.runtime.driver import PlannedKernel
+        from core.runtime.interpreted import PlannedKernel
 
         launch = artifact.metadata["launch"]
         self._artifact = artifact
@@ -214,7 +214,7 @@ class _CudaKernel:
         self._planned(device, stream, *values)
 
     def launcher(self) -> Any:
-        from core.runtime.launching import DriverLauncher
+        from core.runtime.driver_launcher import DriverLauncher
 
         library = self._artifact.path("launch")
         return DriverLauncher(

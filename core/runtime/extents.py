@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from types import CodeType
 from typing import Any
 
-from core.errors import LaunchError
+from core.errors import LaunchError, ResourceExceeded
 from core.runtime.signature import ScalarArgument, Signature
 
 _BUILTINS = {"__builtins__": {"min": min, "max": max, "int": int}}
@@ -75,3 +75,24 @@ class GridExtents:
         """The block counts of one call: every argument in order, and the symbolic dimensions."""
         values = {**(symbols or {}), **{name: arguments[index] for index, name in self._scalars}}
         return tuple(tuple(extent(values) for extent in launch) for launch in self._launches)
+
+
+def check_grid(name: str, grid: Sequence[int], limits: Sequence[int]) -> None:
+    """Refuses a launch of more blocks than the chip launches along an axis; one without blocks is none.
+
+    Args:
+        name: of the kernel, for the message.
+        grid, limits: blocks along x, y and z.
+
+    Raises:
+        ResourceExceeded: says which axis.
+    """
+    if min(grid) <= 0:
+        return
+    for axis, (blocks, limit) in enumerate(zip(grid, limits, strict=False)):
+        if blocks > limit:
+            raise ResourceExceeded(
+                f"{name}: {blocks} blocks along grid axis {'xyz'[axis]}, the chip launches {limit}",
+                hint="put the long axis first in T.Kernel, or give each block more work",
+                details={"axis": axis, "blocks": blocks, "limit": limit},
+            )

@@ -68,7 +68,7 @@ def test_structures_and_numbers_are_those_of_cuda_h(tmp_path: Path) -> None:
 def test_the_interpreter_declares_the_same_structures() -> None:
     import ctypes
 
-    from core.runtime.driver import _Attribute, _Config
+    from core.runtime.interpreted import _Attribute, _Config
 
     assert (ctypes.sizeof(_Attribute), _Attribute.value.offset) == (72, 8)
     assert (_Config.block.offset, _Config.shared_bytes.offset, _Config.stream.offset) == (12, 24, 32)

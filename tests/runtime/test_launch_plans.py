@@ -59,7 +59,7 @@ RUN = """
 import json, os, sys
 from pathlib import Path
 from core.runtime.compiled import load
-from core.runtime.driver import PlannedKernel
+from core.runtime.interpreted import PlannedKernel
 from core.runtime.plan import DriverPlan
 from core.runtime.signature import Signature
 from core.errors import TileHALError

@@ -2,7 +2,7 @@
 
 `library_source` is what this process calls: Python hands it the tensors, and no Python runs until the kernel is queued.
 It needs neither Python's headers nor torch's nor CUDA's, so any C compiler will do; without one the same plan is
-interpreted (`core.runtime.driver`).
+interpreted (`core.runtime.interpreted`).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 
 from core.codegen.launch.binding import binding_source
 from core.codegen.launch.cpu import call_source
+from core.codegen.launch.cuda import capability, launch_source, required_driver
 from core.codegen.launch.expressions import to_c
-from core.codegen.launch.source import capability, launch_source, required_driver
 
 __all__ = [
     "binding_source",

@@ -1,4 +1,4 @@
-"""A launch plan as C: one function that queues every launch of a kernel on a stream.
+"""A launch plan for the CUDA driver as C: one function that queues every launch of a kernel on a stream.
 
 The same text serves the launches of this process and exported kernels. Whatever can be told while generating is: which
 launches need a condition, a bound or an attribute, and which numbers are constants.
@@ -16,8 +16,6 @@ from core.runtime.signature import Signature, TensorArgument
 #: CUDA 12.0 brought tensor maps and launches with attributes that clusters need; the rest is older.
 _DRIVER_FOR_MAPS = 12000
 _DRIVER = 11040
-#: `CUlaunchAttributeID`.
-_COOPERATIVE, _CLUSTER, _PROGRAMMATIC = 2, 4, 6
 #: Encoded tensor maps each thread keeps, per map of the kernel.
 _KEPT_MAPS = 4
 
@@ -196,13 +194,7 @@ def _one_launch(number: int, launch: DeviceLaunch, values: Values) -> list[str]:
     block = ", ".join(f"(uint32_t)({to_c(text, values.names)})" for text in launch.block)
     grid = ", ".join(f"(uint32_t){axis}{number}" for axis in "xyz")
     shared = f"(uint32_t)({to_c(launch.shared_bytes, values.names)})"
-    attributes = []
-    if launch.cluster is not None:
-        attributes.append(f"{{{_CLUSTER}, 0, {{{{{', '.join(map(str, launch.cluster))}}}}}}}")
-    if launch.programmatic:
-        attributes.append(f"{{{_PROGRAMMATIC}, 0, {{{{1, 0, 0}}}}}}")
-    if launch.cooperative:
-        attributes.append(f"{{{_COOPERATIVE}, 0, {{{{1, 0, 0}}}}}}")
+    attributes = [f"{{{which}, 0, {{{{{', '.join(map(str, value))}}}}}}}" for which, value in launch.attributes]
     function = f"device->functions[{number}]"
     if attributes:
         lines.append(f"tilehal_attribute attributes[] = {{{', '.join(attributes)}}};")

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.codegen.launch.cpu import call_source
-from core.codegen.launch.source import launch_source
+from core.codegen.launch.cuda import launch_source
 from core.codegen.launch.values import c_type
 from core.runtime.plan import DriverPlan
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import ResourceExceeded, ShapeMismatch
+from core.errors import ShapeMismatch
 from core.runtime.compiled import CannotLoad, load
-from core.runtime.extents import GridExtents
+from core.runtime.extents import GridExtents, check_grid
 from core.runtime.plan import DriverPlan
 from core.runtime.signature import ScalarArgument, Signature
 
 if TYPE_CHECKING:
-    from core.runtime.driver import PlannedKernel
+    from core.runtime.interpreted import PlannedKernel
 
 
 class DriverLauncher:
@@ -75,7 +75,8 @@ class DriverLauncher:
     def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
         import torch
 
-        self._check_limits(arguments, symbols)
+        for grid in self._grids(arguments, symbols):
+            check_grid(self._signature.name, grid, self._limits)
         if self._refuses_empty:
             self._refuse_empty_tensors(arguments)
         device = next((a.device for a in arguments if isinstance(a, torch.Tensor)), None)
@@ -87,16 +88,6 @@ class DriverLauncher:
         self._takes(index, stream, *values, *(found[name] for name in self._signature.symbols))
         if self._blocking:
             torch.cuda.synchronize(index)
-
-    def _check_limits(self, arguments: Sequence[Any], symbols: dict[str, int] | None) -> None:
-        for grid in self._grids(arguments, symbols):
-            for axis, blocks, limit in zip("xyz", grid, self._limits, strict=False):
-                if blocks > limit and min(grid) > 0:
-                    raise ResourceExceeded(
-                        f"{self._signature.name}: {blocks} blocks along grid axis {axis}, the chip launches {limit}",
-                        hint="put the long axis first in T.Kernel, or give each block more work",
-                        details={"axis": "xyz".index(axis), "blocks": blocks, "limit": limit},
-                    )
 
     def _refuse_empty_tensors(self, arguments: Sequence[Any]) -> None:
         for index, (declared, argument) in enumerate(zip(self._signature.arguments, arguments, strict=True)):

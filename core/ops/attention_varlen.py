@@ -87,30 +87,33 @@ def attention_varlen(
             rescale = T.alloc_fragment((block_M,), "float32")
             tile_sum = T.alloc_fragment((block_M,), "float32")
             row_sum = T.alloc_fragment((block_M,), "float32")
+            # The sequence a tile belongs to; one past the last for the tiles left over, which have no queries or keys.
+            owner = T.alloc_var("int32", init=batch)
+            row = T.alloc_var("int32", init=0)
             before = T.alloc_var("int32", init=0)
-            first = T.alloc_var("int32", init=0)
-            end = T.alloc_var("int32", init=0)
-            first_key = T.alloc_var("int32", init=0)
-            keys = T.alloc_var("int32", init=0)
-            past = T.alloc_var("int32", init=0)
             for s in T.serial(batch):
                 own = T.ceildiv(q_offsets[s + 1] - q_offsets[s], block_M)
                 if x >= before and x < before + own:
-                    first = q_offsets[s] + (x - before) * block_M
-                    end = q_offsets[s + 1]
-                    first_key = k_offsets[s]
-                    keys = k_offsets[s + 1] - k_offsets[s]
-                    # A query's place in the tile plus this is the last key it sees.
-                    past = keys - (q_offsets[s + 1] - first) if causal else keys
+                    owner = s
+                    row = (x - before) * block_M
                 before = before + own
+            # Computed, not set by the search: warp specialisation puts some variables' first values behind it.
+            next_owner = T.min(owner + 1, batch)
+            first = q_offsets[owner] + row
+            end = q_offsets[next_owner]
+            first_key = k_offsets[owner]
+            keys = k_offsets[next_owner] - first_key
+            # A query's place in the tile plus this is the last key it sees.
+            past = keys - (end - first) if causal else keys
             seen = T.max(0, T.min(keys, past + block_M)) if causal else keys
 
             T.copy(Q[first : first + block_M, h, :], q)
             T.fill(output, 0)
             T.fill(row_sum, 0)
             T.fill(row_max, lowest)
-            # No condition around the loop: TileLang's warp specialisation would test it before the search.
-            for t in T.Pipelined(T.ceildiv(seen, block_N), num_stages=num_stages):
+            # Once at least, which adds nothing where no key is seen: the loop is where a bulk copy of the queries is
+            # waited for, and a block must not end before one has arrived.
+            for t in T.Pipelined(T.max(1, T.ceildiv(seen, block_N)), num_stages=num_stages):
                 start = first_key + t * block_N
                 T.copy(K[start : start + block_N, h // group, :], k)
                 T.gemm(q, k, scores, transpose_B=True, clear_accum=True, policy=rows)

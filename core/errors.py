@@ -135,7 +135,7 @@ class LaunchError(TileHALError):
 
 
 class ArtifactError(TileHALError):
-    """An exported kernel cannot be used: a file is missing or was changed, or another version wrote it."""
+    """An exported kernel cannot be written, or cannot be used: a file is missing or changed, another version's."""
 
     code = "artifact"
 

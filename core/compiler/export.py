@@ -13,7 +13,7 @@ from core.codegen.launch import capability, required_driver, with_headers
 from core.codegen.launch.c_interface import BinaryFile, c_name, cpu_interface, cuda_interface, fnv1a
 from core.errors import UnsupportedOp
 from core.runtime.arguments import symbol_sources
-from core.runtime.artifact import FORMAT, METADATA, SCHEMA, describe_file, write
+from core.runtime.artifact import FORMAT, SCHEMA, describe_file, staging, write
 from core.runtime.machine import instruction_sets
 from core.runtime.plan import UnusablePlan
 
@@ -47,27 +47,30 @@ def export(kernel: Kernel, directory: Path) -> Path:
         )
     launch = _launch(kernel)
     built = kernel.build()
+    with staging(directory) as folder:
+        _write(kernel, built, launch, folder, core.__version__)
+    return directory
+
+
+def _write(kernel: Kernel, built: BuiltKernel, launch: _Launch, folder: Path, version: str) -> None:
     name = c_name(kernel.name)
-    directory.mkdir(parents=True, exist_ok=True)
-    (directory / METADATA).unlink(missing_ok=True)
-    binary = directory / f"{name}{launch.suffix}"
+    binary = folder / f"{name}{launch.suffix}"
     shutil.copyfile(built.path(launch.binary_role), binary)
-    title = f"{kernel.name} for {kernel.target}, exported by TileHAL {core.__version__}"
+    title = f"{kernel.name} for {kernel.target}, exported by TileHAL {version}"
     header, source = _interface(kernel, launch, title, binary)
     paths = {
         "binary": binary,
-        "native_source": directory / f"{name}{launch.source_suffix}",
-        "header": directory / f"{name}.h",
-        "loader": directory / f"{name}.c",
+        "native_source": folder / f"{name}{launch.source_suffix}",
+        "header": folder / f"{name}.h",
+        "loader": folder / f"{name}.c",
     }
     paths["native_source"].write_text(kernel.get_kernel_source(), encoding="utf-8")
     paths["header"].write_text(header, encoding="utf-8")
     paths["loader"].write_text(with_headers(source), encoding="utf-8")
     if LAUNCH_ROLE in built.files:
-        paths["launch"] = directory / f"{name}.{LAUNCH_LIBRARY}"
+        paths["launch"] = folder / f"{name}.{LAUNCH_LIBRARY}"
         shutil.copyfile(built.path(LAUNCH_ROLE), paths["launch"])
-    write(directory, _metadata(kernel, built, launch, paths, core.__version__))
-    return directory
+    write(folder, _metadata(kernel, built, launch, paths, version))
 
 
 def _launch(kernel: Kernel) -> _Launch:

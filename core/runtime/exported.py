@@ -13,11 +13,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from core.errors import ArtifactError, DeviceUnavailable, LaunchError, TileHALError
-from core.runtime.artifact import Artifact, open_artifact
+from core.runtime.artifact import Artifact, open_artifact, understood
 from core.runtime.dynamo import hide_from_dynamo
 from core.runtime.machine import instruction_sets
 from core.runtime.plan import DriverPlan, UnusablePlan, names_of
-from core.runtime.signature import Signature, TensorArgument
+from core.runtime.signature import ScalarArgument, Signature, TensorArgument
+from core.runtime.values import as_scalar, check_stream, explain_scalar
+
+#: How a kernel is launched, and where its tensors are.
+_KINDS = {"cuda-driver": "cuda", "c-function": "cpu"}
 
 
 class _Runs(Protocol):
@@ -97,7 +101,6 @@ class ExportedKernel:
 
     def _checked_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], stream: int | None) -> Any:
         from core.runtime.arguments import Binder
-        from core.runtime.values import check_stream
 
         check_stream(stream, self.name, None)
         with self._lock:
@@ -150,7 +153,31 @@ class ExportedKernel:
         missing = [symbol for symbol in self._signature.symbols if symbol not in given]
         if missing:
             raise LaunchError(f"{self.name} needs {', '.join(missing)}", hint=f"pass symbols={{{missing[0]!r}: ...}}")
-        self._runs.raw(device, stream, *values, *(given[symbol] for symbol in self._signature.symbols))
+        passed = [self._by_value(argument, value) for argument, value in zip(arguments, values, strict=True)]
+        for symbol in self._signature.symbols:
+            extent = as_scalar(given[symbol], "int64")
+            if extent is None or extent < 0:
+                raise LaunchError(
+                    f"{self.name}: {symbol} is {given[symbol]!r}, and it is an extent",
+                    hint="pass an integer of 0 or more",
+                )
+            passed.append(extent)
+        self._runs.raw(device, stream, *passed)
+
+    def _by_value(self, argument: TensorArgument | ScalarArgument, value: Any) -> int | float:
+        if isinstance(argument, TensorArgument):
+            address = as_scalar(value, "uint64")
+            if address is None:
+                raise LaunchError(
+                    f"{self.name}: {argument.name} is the address of a tensor's data, got {type(value).__name__}",
+                    hint="pass tensor.data_ptr(), or call the kernel with tensors",
+                )
+            return address
+        number = as_scalar(value, argument.dtype)
+        if number is None:
+            reason, hint = explain_scalar(value, argument.dtype)
+            raise LaunchError(f"{self.name}: {argument.name} is a scalar {argument.dtype}, {reason}", hint=hint)
+        return number
 
 
 def load_exported(directory: Path | str, *, device: int = 0) -> ExportedKernel:
@@ -165,20 +192,28 @@ def load_exported(directory: Path | str, *, device: int = 0) -> ExportedKernel:
         DeviceUnavailable: no driver, too old a one, or another chip than the kernel was compiled for.
     """
     artifact = open_artifact(directory)
-    artifact.verify()
-    _check_expressions(artifact)
-    kind = artifact.metadata["launch"]["kind"]
-    if kind == "cuda-driver":
-        return ExportedKernel(artifact, _CudaKernel(artifact, device))
-    if kind == "c-function":
-        return ExportedKernel(artifact, _CpuKernel(artifact))
-    raise ArtifactError(f"{artifact.directory} is launched by {kind!r}, which this TileHAL does not know")
+    with understood(artifact.directory):
+        artifact.verify()
+        _check_expressions(artifact)
+        kind = artifact.metadata["launch"]["kind"]
+        if kind not in _KINDS:
+            raise ArtifactError(
+                f"{artifact.directory} is launched by {kind!r}, which this TileHAL does not know",
+                hint="export the kernel with the version of TileHAL that loads it",
+            )
+        if artifact.metadata["device_type"] != _KINDS[kind]:
+            raise ValueError(f"tensors on {artifact.metadata['device_type']} for a launch by {kind}")
+        runs: _Runs = _CudaKernel(artifact, device) if kind == "cuda-driver" else _CpuKernel(artifact)
+        return ExportedKernel(artifact, runs)
 
 
 def _check_expressions(artifact: Artifact) -> None:
     """Sizes are evaluated: each must be arithmetic over the kernel's own names and nothing else."""
     signature = artifact.signature
     known = {*signature.symbols, *(argument.name for argument in signature.arguments)}
+    for index in signature.outputs:
+        if not getattr(signature.arguments[index], "is_output", False):
+            raise ValueError(f"output {index} is no parameter that is one")
     try:
         for argument in signature.arguments:
             for extent in (*getattr(argument, "shape", ()), *(getattr(argument, "strides", None) or ())):
@@ -229,16 +264,18 @@ class _CpuKernel:
         self.name = artifact.signature.name
         _check_machine(artifact)
         path = artifact.path("binary")
-        assert path is not None
+        if path is None:
+            raise ArtifactError(f"{artifact.directory} has no binary file", hint="export the kernel again")
+        self._types: list[str] = _types(artifact)
+        function, set_threads = str(launch["function"]), str(launch["set_threads"])
         try:
             self._library = ctypes.CDLL(str(path.absolute()))
-            self._function = getattr(self._library, launch["function"])
+            self._function = getattr(self._library, function)
+            self._set_threads(set_threads, len(os.sched_getaffinity(0)))
         except (OSError, AttributeError) as error:
             raise ArtifactError(f"{path} cannot be loaded: {error}", hint="export the kernel on this system") from error
         self._function.restype = ctypes.c_char_p
-        self._function.argtypes = [_ctype(dtype) for dtype in launch["types"]]
-        self._types: list[str] = launch["types"]
-        self._set_threads(launch["set_threads"], len(os.sched_getaffinity(0)))
+        self._function.argtypes = [_ctype(dtype) for dtype in self._types]
 
     def _set_threads(self, name: str, count: int) -> None:
         """The library's own parallel loop runs on as many threads as this process may use cores."""
@@ -280,6 +317,21 @@ class _CpuLauncher:
         pairs = zip(self._signature.arguments, arguments, strict=True)
         values = [value.data_ptr() if isinstance(argument, TensorArgument) else value for argument, value in pairs]
         self._kernel.raw(0, 0, *values, *(found[name] for name in self._signature.symbols))
+
+
+def _types(artifact: Artifact) -> list[str]:
+    """Types of the C function's arguments: pointers, scalars, symbolic dimensions, as the signature has them.
+
+    Raises:
+        ValueError: they are others, so that the call would read what is not there.
+    """
+    signature, types = artifact.signature, list(artifact.metadata["launch"]["types"])
+    arguments = ["handle" if isinstance(a, TensorArgument) else a.dtype for a in signature.arguments]
+    symbols = types[len(arguments) :]
+    counted = len(symbols) == len(signature.symbols) and set(symbols) <= {"int32", "int64"}
+    if types[: len(arguments)] != arguments or not counted:
+        raise ValueError(f"a function of ({', '.join(map(str, types))}) for {signature}")
+    return types
 
 
 class _Slot(ctypes.Structure):

@@ -295,8 +295,8 @@ class Kernel:
         Args:
             name: `"<namespace>::<operator>"`, then also `torch.ops.<namespace>.<operator>`.
             outputs: `returned` allocates them; `given` makes them parameters that are written.
-            backward, setup_context: as for `torch.library.register_autograd`. Without them, asking for a gradient of what
-                is returned is a KernelError; none flows through arguments that are written.
+            backward, setup_context: as for `torch.library.register_autograd`. Without them, asking for a gradient of
+                what is returned is a KernelError; none flows through arguments that are written.
 
         Raises:
             KernelError: the name is no name or is taken (by torch, or by other parameters or another backward), or
@@ -313,9 +313,10 @@ class Kernel:
         `core.runtime.load_exported` reads the folder back where neither tilelang nor a compiler is installed.
 
         Args:
-            directory: made when it is not there; files of an earlier export of the same name are replaced.
+            directory: made when it is not there; files of an earlier export of the same name are replaced, together.
 
         Raises:
+            ArtifactError: the folder cannot be made or written.
             UnsupportedOp: kernels of this backend, or this kernel's host side, cannot be exported.
             ToolchainNotFound, BuildFailed: as for :meth:`build`; no device is needed.
         """

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,11 +46,14 @@ class Benchmark:
 
     def measurement(self, l2: L2 = "cold") -> Measurement:
         """The one with caches in this state."""
+        if l2 not in ("cold", "warm"):
+            raise KernelError(f"caches are cold or warm, not {l2!r}", hint='pass "cold" or "warm"')
         return self.cold if l2 == "cold" else self.warm
 
     def tflops(self, l2: L2 = "cold") -> float | None:
         """10¹² operations per second at the median; None where the kernel computes nothing that is counted."""
-        return self.flops / self.measurement(l2).median_s / 1e12 if self.flops else None
+        median_s = self.measurement(l2).median_s
+        return self.flops / median_s / 1e12 if self.flops else None
 
     def bytes_per_s(self, l2: L2 = "cold") -> float:
         """`bytes_moved` per second at the median. With warm caches it can be above what the memory gives."""
@@ -110,7 +115,8 @@ def benchmark(
     that cold caches take use at most half of the free memory; beyond that, the caches are flushed.
 
     Raises:
-        KernelError: the kernel runs in a simulator, whose time says nothing of the chip; or as `make_arguments`.
+        KernelError: the kernel runs in a simulator, whose time says nothing of the chip; an option is none; or as
+            `make_arguments`.
         LaunchError, ShapeMismatch, DeviceUnavailable: as a call of the kernel.
     """
     if kernel.simulated:
@@ -119,6 +125,7 @@ def benchmark(
             hint="measure on a machine with the device; `core.tuning.measure` times any function, if that is meant",
         )
     signature = kernel.program.signature
+    _check(tensors, {"symbols": symbols, "values": values}, {"flops": flops, "bytes_moved": bytes_moved}, options)
     if tensors:
         arguments = complete_arguments(kernel, tensors)
         where: Any = next((value.device for value in arguments if hasattr(value, "device")), kernel.device_type)
@@ -136,6 +143,27 @@ def benchmark(
         flops=flops if flops is not None else kernel.program.footprint(known).flops,
         bytes_moved=bytes_moved if bytes_moved is not None else moved_bytes(signature, arguments),
     )
+
+
+def _check(
+    tensors: Sequence[Any], random: Mapping[str, Any], counts: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
+    needless = [name for name, value in random.items() if value is not None]
+    if tensors and needless:
+        raise KernelError(
+            f"benchmark() got tensors and {needless[0]}=, which says what random arguments are made like",
+            hint="leave one of them out",
+        )
+    for name, value in counts.items():
+        if value is not None and (not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0):
+            raise KernelError(f"{name}={value!r}, and it is a number of 0 or more for one call", hint="leave it out")
+    taken = [name for name in inspect.signature(measure).parameters if name not in ("call", "device", "cold_l2")]
+    unknown = [name for name in options if name not in taken]
+    if unknown:
+        raise KernelError(
+            f"benchmark() has no option {unknown[0]!r}",
+            hint=f"its options are symbols, values, seed, device, flops, bytes_moved, {', '.join(taken)}",
+        )
 
 
 def prepared(

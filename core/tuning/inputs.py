@@ -15,6 +15,7 @@ from core.errors import KernelError
 from core.runtime.arguments import torch_dtype
 from core.runtime.extents import Extent
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
+from core.runtime.values import as_scalar
 
 if TYPE_CHECKING:
     import torch
@@ -53,7 +54,8 @@ def make_arguments(
             returns a tensor. Needed for integers that must be valid indices, and for integer scalars.
 
     Raises:
-        KernelError: a symbolic dimension or an integer scalar has no value, or a name in `values` is no parameter.
+        KernelError: a symbolic dimension or an integer scalar has no value, or one that it cannot have; a name in
+            `values` or `symbols` is none; or there is no room for the arguments.
     """
     import torch
 
@@ -64,22 +66,40 @@ def make_arguments(
             f"{signature.name} has no parameter {sorted(unknown)[0]!r}",
             hint=f"its parameters are {', '.join(argument.name for argument in signature.arguments)}",
         )
+    strange = [symbol for symbol in (symbols or {}) if symbol not in signature.symbols]
+    if strange:
+        raise KernelError(
+            f"{signature.name} has no symbolic dimension {strange[0]!r}",
+            hint=f"its symbolic dimensions are {', '.join(signature.symbols) or 'none: leave symbols out'}",
+        )
     missing = [symbol for symbol in signature.symbols if symbol not in (symbols or {})]
     if missing:
         raise KernelError(
             f"{signature.name} has symbolic dimensions: {', '.join(missing)}",
             hint=f"say what to measure: symbols={{{missing[0]!r}: 4096}}",
         )
+    names: dict[str, Any] = {}
+    for symbol, extent in (symbols or {}).items():
+        names[symbol] = as_scalar(extent, "int64")
+        if names[symbol] is None or names[symbol] < 0:
+            raise KernelError(
+                f"{signature.name}: the extent of {symbol} cannot be {extent!r}", hint="pass an integer of 0 or more"
+            )
     generator = torch.Generator(device=device)
     generator.manual_seed(seed)
-    names: dict[str, Any] = dict(symbols or {})
     made: dict[int, Any] = {}
     for index, argument in enumerate(signature.arguments):  # scalars first: a shape may depend on one
         if isinstance(argument, ScalarArgument):
             made[index] = names[argument.name] = _scalar(signature, argument, given)
     for index, argument in enumerate(signature.arguments):
         if isinstance(argument, TensorArgument):
-            made[index] = _tensor(argument, names, device, generator, given)
+            try:
+                made[index] = _tensor(argument, names, device, generator, given)
+            except RuntimeError as error:
+                raise KernelError(
+                    f"{signature.name}: {argument.name} cannot be made on {device}: {str(error).splitlines()[0]}",
+                    hint="say smaller extents, or hand in tensors of your own",
+                ) from error
     return [made[index] for index in range(len(signature.arguments))]
 
 

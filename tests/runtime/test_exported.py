@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,16 @@ def test_values_and_dimensions_are_asked_for_by_name(original: Path) -> None:
         kernel.launch(0, 1.0, 1, 0)
     with pytest.raises(core.LaunchError, match="too large"):
         kernel.launch(0, 1.0, 1, 0, symbols={"M": 2**31})
+    for values, rows, text in (
+        ((torch.ones(1), 1.0, 1, 0), 1, "A is the address of a tensor's data, got Tensor"),
+        ((0, 1.0, 1, None), 1, "C is the address of a tensor's data, got NoneType"),
+        ((0, "1", 1, 0), 1, "s is a scalar float32, got str"),
+        ((0, 1.0, 2**31, 0), 1, "n is a scalar int32, which cannot hold 2147483648"),
+        ((0, 1.0, 1, 0), -1, "M is -1, and it is an extent"),
+        ((0, 1.0, 1, 0), 1.0, "M is 1.0, and it is an extent"),
+    ):
+        with pytest.raises(core.LaunchError, match=text):
+            kernel.launch(*values, symbols={"M": rows})
 
 
 # ---------------------------------------------------------------------------------------------------- the folder
@@ -195,6 +206,40 @@ def test_a_size_that_is_no_arithmetic_is_never_evaluated(folder: Path, text: str
         load_exported(folder)
 
 
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda data: data.pop("files"), "it has no 'files'"),
+        (lambda data: data.update(files=None), "NoneType"),
+        (lambda data: data["files"].update(binary="scaled.so"), "string indices"),
+        (lambda data: data["files"].pop("binary"), "has no binary file"),
+        (lambda data: data["files"]["binary"].update(name="../scaled.so"), r"outside of its folder: \.\./scaled\.so"),
+        (lambda data: data.pop("signature"), "it has no 'signature'"),
+        (lambda data: data["signature"].update(outputs=[9]), "index out of range"),
+        (lambda data: data["signature"].update(outputs=[0]), "output 0 is no parameter that is one"),
+        (
+            lambda data: data["signature"]["arguments"][1].update(dtype="int32"),
+            r"a function of \(handle, float32, int32",
+        ),
+        (lambda data: data.update(launch=[]), "list indices"),
+        (lambda data: data["launch"].pop("function"), "it has no 'function'"),
+        (lambda data: data["launch"].update(function="scale"), "undefined symbol: scale"),
+        (lambda data: data["launch"].update(set_threads="scale"), "undefined symbol: scale"),
+        (lambda data: data["launch"]["types"].pop(), r"a function of \(handle, float32, int32, handle\)"),
+        (lambda data: data["launch"].update(kind="opencl"), "launched by 'opencl'"),
+        (lambda data: data["launch"].update(kind="cuda-driver"), "tensors on cpu for a launch by cuda-driver"),
+        (lambda data: data.update(device_type="cuda"), "tensors on cuda for a launch by c-function"),
+    ],
+)
+def test_metadata_of_another_form_is_refused_before_anything_is_called(
+    folder: Path, change: Callable[[dict[str, Any]], Any], reason: str
+) -> None:
+    rewrite(folder, change)
+    with pytest.raises(core.ArtifactError, match=reason) as caught:
+        load_exported(folder)
+    assert caught.value.hint
+
+
 def test_another_machine_is_refused(folder: Path) -> None:
     rewrite(folder, lambda data: data["launch"]["machine"]["instruction_sets"].append("avx1024"))
     with pytest.raises(core.DeviceUnavailable, match="a CPU with avx1024, which this one has not"):
@@ -204,10 +249,46 @@ def test_another_machine_is_refused(folder: Path) -> None:
         load_exported(folder)
 
 
-def test_an_export_replaces_an_earlier_one(scaled: core.Kernel, folder: Path) -> None:
+def test_an_export_replaces_an_earlier_one_which_may_be_running(scaled: core.Kernel, folder: Path) -> None:
     (folder / "scaled.h").write_text("old")
+    before = {path.name: path.stat().st_ino for path in folder.iterdir()}
     scaled.export(folder)
     load_exported(folder)
+    after = {path.name: path.stat().st_ino for path in folder.iterdir()}
+    assert sorted(after) == sorted(before)
+    # Other files of the same name, so that a library that is loaded keeps its own.
+    assert [name for name in after if after[name] == before[name]] == []
+
+
+def test_an_export_that_fails_leaves_the_earlier_one(
+    scaled: core.Kernel, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("core.compiler.export.write", full)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    with pytest.raises(core.ArtifactError, match=f"nothing can be exported to {folder}: .*No space left") as caught:
+        scaled.export(folder)
+    assert caught.value.hint
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_a_place_that_is_no_folder_is_refused(scaled: core.Kernel, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    for place in (tmp_path / "file", tmp_path / "file" / "folder"):
+        with pytest.raises(core.ArtifactError, match="nothing can be exported to"):
+            scaled.export(place)
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_exports_to_one_folder_come_one_after_the_other(scaled: core.Kernel, tmp_path: Path) -> None:
+    place = tmp_path / "with space, é and 日本"
+    x = torch.ones(3, 64)
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(scaled.export, [place] * 12)) == [place] * 12
+    assert torch.equal(load_exported(place)(x, 2.0, 1), x * 2)
+    assert sorted(path.suffix for path in place.iterdir()) == [".c", ".cpp", ".h", ".json", ".so", ".so"]
 
 
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(tmp_path: Path) -> None:

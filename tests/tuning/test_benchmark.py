@@ -110,3 +110,30 @@ def test_on_a_device_neither_launches_nor_caches_count_where_they_must_not() -> 
     assert found.warm.median_s == pytest.approx(found.cold.median_s, rel=0.25)
     small = core.compile(add_rows, 256, 64, target="auto", out_idx=[1])
     assert small.benchmark().warm.median_s < 6e-6  # a launch from Python takes about as long, a graph's does not
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"repeat": 10}, r"benchmark\(\) has no option 'repeat'"),
+        ({"cold_l2": True}, "has no option 'cold_l2'"),
+        ({"confidence": 2}, "confidence=2"),
+        ({"flops": -1}, "flops=-1, and it is a number of 0 or more"),
+        ({"bytes_moved": "1 GB"}, "bytes_moved='1 GB'"),
+        ({"symbols": {"K": 3}}, "no symbolic dimension 'K'"),
+        ({"symbols": {"M": -1}}, "the extent of M cannot be -1"),
+        ({"symbols": {"M": "64"}}, "the extent of M cannot be '64'"),
+        ({"symbols": {"M": 2**40}}, "A cannot be made on cpu: "),
+    ],
+)
+def test_what_cannot_be_measured_says_why(symbolic: core.Kernel, options: dict[str, Any], text: str) -> None:
+    with pytest.raises(core.KernelError, match=text) as caught:
+        symbolic.benchmark(**{"symbols": {"M": 4}, "repeat_ms": 1, **options})
+    assert caught.value.hint
+
+
+def test_tensors_and_how_to_make_them_are_not_given_both(symbolic: core.Kernel) -> None:
+    with pytest.raises(core.KernelError, match="got tensors and symbols="):
+        symbolic.benchmark(torch.ones(4, 256), symbols={"M": 5})
+    with pytest.raises(core.KernelError, match="not 'hot'"):
+        symbolic.benchmark(torch.ones(4, 256), repeat_ms=1).tflops("hot")  # type: ignore[arg-type]

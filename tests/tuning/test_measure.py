@@ -311,8 +311,37 @@ def test_cold_caches_of_several_sets_are_gone_round_and_warm_ones_stay_with_the_
 def test_nothing_to_measure_is_refused() -> None:
     with pytest.raises(core.KernelError, match="nothing to measure"):
         measure_together({}, "cpu")
-    with pytest.raises(core.KernelError, match="no function to call"):
-        measure([], "cpu")
+    for nothing in ([], 3, [3]):
+        with pytest.raises(core.KernelError, match="no function to call"):
+            measure(nothing, "cpu")
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"repeat_ms": -1}, "repeat_ms=-1, and it is a number of milliseconds"),
+        ({"repeat_ms": math.nan}, "repeat_ms=nan"),
+        ({"repeat_ms": "long"}, "repeat_ms='long'"),
+        ({"warmup_ms": math.inf}, "warmup_ms=inf"),
+        ({"confidence": 0}, "confidence=0, and it is a probability between 0 and 1"),
+        ({"confidence": 95}, "confidence=95"),
+        ({"least_samples": 0}, "least_samples=0"),
+        ({"most_samples": 3}, "most_samples=3, and it is a number of samples, least_samples=7 or more"),
+        ({"clock": "sun"}, "clock='sun'"),
+    ],
+)
+def test_options_that_mean_nothing_are_refused_before_anything_is_called(options: dict[str, object], text: str) -> None:
+    called: list[int] = []
+    with pytest.raises(core.KernelError, match=text) as caught:
+        measure(lambda: called.append(1), "cpu", **options)  # type: ignore[arg-type]
+    assert (called, bool(caught.value.hint)) == ([], True)
+
+
+def test_a_device_that_is_not_there_is_told() -> None:
+    with pytest.raises(core.DeviceUnavailable, match="'gpu' is no device of torch's"):
+        measure(lambda: None, "gpu")
+    with pytest.raises(core.DeviceUnavailable, match="so cuda:99 cannot be measured"):
+        measure(lambda: None, "cuda:99")
 
 
 def test_a_failure_of_the_device_is_ours_and_keeps_its_cause() -> None:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-from core.errors import KernelError, LaunchError, TileHALError
+from core.errors import DeviceUnavailable, KernelError, LaunchError, TileHALError
 from core.tuning.inputs import CACHE_TURNOVER
 from core.tuning.measure.caches import UNKNOWN_CACHE_BYTES, cache_bytes, host_flush
 from core.tuning.measure.device import DeviceContender, TorchDevice
@@ -126,6 +127,8 @@ def measure(
         l2_bytes: of the last cache before the device's memory; asked of the device when None.
 
     Raises:
+        KernelError: there is no function to call, or an option is none of those above.
+        DeviceUnavailable: there is no such device.
         LaunchError: the work failed, or the device did while it was running.
         TileHALError: whatever of ours the work raises.
     """
@@ -165,7 +168,8 @@ def measure_together(
     """
     import torch
 
-    where = torch.device(device)
+    where = _device(device)
+    _check_options(warmup_ms, repeat_ms, confidence, least_samples, most_samples, clock)
     works = {name: _as_calls(name, work) for name, work in contenders.items()}
     if not works:
         raise KernelError("there is nothing to measure", hint="give one function at least")
@@ -215,10 +219,51 @@ def sample_in_turn(
 
 
 def _as_calls(name: str, work: Work) -> list[Call]:
-    calls = [work] if callable(work) else list(work)
-    if not calls:
+    calls = [work] if callable(work) else list(work) if isinstance(work, (list, tuple)) else []
+    if not calls or not all(callable(call) for call in calls):
         raise KernelError(f"{name or 'the work'} has no function to call", hint="give one function at least")
     return calls
+
+
+def _device(device: torch.device | str) -> torch.device:
+    """A device that is there. Raises DeviceUnavailable for others."""
+    import torch
+
+    try:
+        where = torch.device(device)
+    except RuntimeError as error:
+        raise DeviceUnavailable(
+            f"{device!r} is no device of torch's", hint='name one: "cpu", "cuda", "cuda:1"'
+        ) from error
+    if where.type == "cpu":
+        return where
+    module = getattr(torch, where.type, None)
+    count = module.device_count() if module is not None and module.is_available() else 0
+    if (where.index or 0) >= count:
+        raise DeviceUnavailable(
+            f"torch sees {count} {where.type} devices here, so {where} cannot be measured",
+            hint='measure where the device is; "cpu" measures the host',
+        )
+    return where
+
+
+def _check_options(
+    warmup_ms: float, repeat_ms: float, confidence: float, least_samples: int, most_samples: int, clock: str
+) -> None:
+    def refused(name: str, value: Any, wanted: str) -> KernelError:
+        return KernelError(f"{name}={value!r}, and it is {wanted}", hint="leave it out to have what is usual")
+
+    for name, value in (("warmup_ms", warmup_ms), ("repeat_ms", repeat_ms)):
+        if not isinstance(value, (int, float)) or not math.isfinite(value) or value < 0:
+            raise refused(name, value, "a number of milliseconds, 0 or more")
+    if not isinstance(confidence, (int, float)) or not 0 < confidence < 1:
+        raise refused("confidence", confidence, "a probability between 0 and 1, such as 0.95")
+    if not isinstance(least_samples, int) or least_samples < 1:
+        raise refused("least_samples", least_samples, "a number of samples, 1 or more")
+    if not isinstance(most_samples, int) or most_samples < least_samples:
+        raise refused("most_samples", most_samples, f"a number of samples, least_samples={least_samples} or more")
+    if clock not in ("wall", "processor"):
+        raise refused("clock", clock, '"wall" or "processor"')
 
 
 def _measurement(

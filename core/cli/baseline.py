@@ -139,35 +139,29 @@ def compare(
 
     Two builds are measured in turn; a snapshot and a build with the cases and settings of the snapshot.
     """
-    from core.tuning.baseline import Criteria, draw_comparison
+    from core.tuning.baseline import Build, Criteria, Snapshot, draw_comparison
     from core.tuning.baseline import compare as compare_baselines
     from core.tuning.baseline.rendering import print_comparison
 
     check_writable(picture, "--picture")
     check_writable(save, "--save")
-    live = [_build(name) for name in (old, new)]
-    read = [None if build else _read(name) for build, name in zip(live, (old, new), strict=True)]
-    one, other = read
-    if live[0] and live[1]:
+    sides = [_build(name) or _read(name) for name in (old, new)]
+    builds = [side for side in sides if isinstance(side, Build)]
+    if save is not None and not isinstance(sides[1], Build):
+        raise typer.BadParameter("--save keeps what was measured now, but NEW is a file already")
+    recorded = next((side for side in sides if isinstance(side, Snapshot)), None)
+    measured: Iterator[Snapshot] = iter(())
+    if recorded is None:
         cases = _cases(kernel or [], suite, target, param, "")
-        one, other = _measure([live[0], live[1]], cases, _settings({}, passes, repeat_ms, clock, timeout))
-    elif live[0] or live[1]:
-        recorded = one or other
-        assert recorded is not None
-        options = recorded.environment.get("settings", {})
-        cases = [row.case for row in recorded.rows]
-        build = live[0] or live[1]
-        assert build is not None
-        (measured,) = _measure([build], cases, _settings(options, passes, repeat_ms, clock, timeout))
-        one, other = one or measured, other or measured
-    assert one is not None
-    assert other is not None
-    criteria = Criteria(confidence, tolerance, sensitivity, interleaved=bool(live[0] and live[1]))
-    comparison = compare_baselines(one, other, criteria, any_chip=any_chip)
+        measured = iter(_measure(builds, cases, _settings({}, passes, repeat_ms, clock, timeout)))
+    elif builds:
+        settings = _settings(recorded.environment.get("settings", {}), passes, repeat_ms, clock, timeout)
+        measured = iter(_measure(builds, [row.case for row in recorded.rows], settings))
+    before, after = (next(measured) if isinstance(side, Build) else side for side in sides)
+    criteria = Criteria(confidence, tolerance, sensitivity, interleaved=len(builds) == 2)
+    comparison = compare_baselines(before, after, criteria, any_chip=any_chip)
     if save is not None:
-        if not live[1]:
-            raise typer.BadParameter("--save keeps what was measured now, but NEW is a file already")
-        other.save(save)
+        after.save(save)
     if picture is not None:
         draw_comparison(comparison, picture)
     if as_json:

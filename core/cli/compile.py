@@ -109,8 +109,8 @@ def _run(compiled: Kernel) -> dict[str, Any]:
 
     import torch
 
-    from core.runtime.arguments import torch_dtype
-    from core.runtime.signature import TensorArgument
+    from core.runtime.signature import ScalarArgument
+    from core.tuning.inputs import make_arguments
 
     signature = compiled.program.signature
     if signature.symbols:
@@ -119,17 +119,9 @@ def _run(compiled: Kernel) -> dict[str, Any]:
             hint="run it from Python with tensors",
         )
     device = compiled.device_type
-    inputs: list[Any] = []
-    for argument in signature.arguments:
-        if not isinstance(argument, TensorArgument):
-            inputs.append(1)
-        elif not argument.is_output:
-            shape = [int(extent) for extent in argument.shape]
-            dtype = torch_dtype(argument.dtype)
-            if dtype.is_floating_point:
-                inputs.append(torch.randn(shape, device=device).to(dtype))
-            else:
-                inputs.append(torch.randint(0, 2, shape, device=device).to(dtype))
+    numbers = {argument.name: 1 for argument in signature.arguments if isinstance(argument, ScalarArgument)}
+    arguments = make_arguments(signature, device, values=numbers)
+    inputs = [value for index, value in enumerate(arguments) if index not in signature.outputs]
     times = []
     for _ in range(8):
         started = time.perf_counter()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from core.cli._kernels import load_kernel, parse_parameters
 from core.cli._output import console, print_json
 from core.errors import KernelError
+from core.tiling.rules import tiles_in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,8 +78,8 @@ def _show(problem: TileProblem, ranking: Ranking, measured: Tuned | None, everyt
     if measured is not None:
         took = "" if measured.outcome.median_s is None else f" in {_time(measured.outcome.median_s)}"
         out.print(
-            f"[green]measured[/green] {_listed(measured.tiles)}{took} ({escape(measured.where)}): compiling takes this,"
-            " whatever is predicted"
+            f"[green]measured[/green] {tiles_in_words(measured.tiles)}{took} ({escape(measured.where)}): compiling"
+            " takes this, whatever is predicted"
         )
     shown = ranking.candidates if everything else ranking.candidates[:_SHOWN]
     if shown:
@@ -108,7 +109,7 @@ def _candidates(ranking: Ranking, shown: Sequence[Verdict], out: Console) -> Non
     varied = [name for name in names if len({verdict.tiles[name] for verdict in ranking.candidates}) > 1]
     same = {name: shown[0].tiles[name] for name in names if name not in varied}
     if same:
-        out.print(f"[dim]in all of them: {escape(_listed(same))}[/dim]", soft_wrap=True)
+        out.print(f"[dim]in all of them: {escape(tiles_in_words(same))}[/dim]", soft_wrap=True)
     headings = _headings(varied, ranking)
     short = [(heading, name) for name, heading in headings.items() if name != heading]
     if short:
@@ -246,7 +247,7 @@ def _refused(ranking: Ranking, everything: bool, out: Console) -> None:
     groups = list(_grouped(ranking.refused)) if not everything else [(1, verdict) for verdict in ranking.refused]
     shown = groups if everything else groups[:_REFUSALS]
     for count, verdict in shown:
-        row = [escape(_listed(verdict.tiles)), escape(verdict.reason)]
+        row = [escape(tiles_in_words(verdict.tiles)), escape(verdict.reason)]
         table.add_row(*row if everything else [str(count), *row])
     out.print(table)
     if len(shown) < len(groups):
@@ -260,10 +261,6 @@ def _grouped(refused: Sequence[Verdict]) -> Iterator[tuple[int, Verdict]]:
         groups.setdefault(re.sub(r"[\d,]+", "#", verdict.reason), []).append(verdict)
     for group in sorted(groups.values(), key=len, reverse=True):
         yield len(group), group[0]
-
-
-def _listed(tiles: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in tiles.items())
 
 
 def _time(seconds: float) -> str:

@@ -5,8 +5,9 @@ The driver itself is :func:`core.compile`. Each name is loaded when it is first 
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from core._lazy import lazy_names
 
 if TYPE_CHECKING:
     from core.compiler.artifacts import BuiltKernel as BuiltKernel
@@ -23,24 +24,11 @@ if TYPE_CHECKING:
     from core.compiler.toolchain import run_tool as run_tool
     from core.compiler.toolchain import tool_version as tool_version
 
-_HOMES = {
-    "artifacts": ("BuiltKernel", "CompileOptions", "Evidence", "LoweredKernel", "Resources", "Toolchain"),
-    "files": ("cached_files",),
-    "toolchain": ("FoundProgram", "NotFound", "ToolResult", "find_program", "run_tool", "tool_version"),
-}
-_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "artifacts": ("BuiltKernel", "CompileOptions", "Evidence", "LoweredKernel", "Resources", "Toolchain"),
+        "files": ("cached_files",),
+        "toolchain": ("FoundProgram", "NotFound", "ToolResult", "find_program", "run_tool", "tool_version"),
+    },
+)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from core.errors import KernelError, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp, summary
 from core.runtime.report import TileChoice
 from core.tiling.ranking import Ranking
-from core.tiling.rules import Rejection, Tiles
+from core.tiling.rules import Rejection, Tiles, tiles_in_words
 from core.tiling.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ def _no_tile(
     rejected: Sequence[Rejection],
 ) -> TileHALError:
     """The error for a factory none of whose candidates compiled: what stands in the way, not how many were tried."""
-    factory, fixed = problem.factory, _listed(problem.overrides)
+    factory, fixed = problem.factory, tiles_in_words(problem.overrides)
     given = f" with {fixed}" if fixed else ""
     details = {"rejected": [{"tiles": dict(r.tiles), "reason": r.reason} for r in rejected]}
     # A candidate that fitted and failed otherwise says more than one that was too large.
@@ -186,7 +186,7 @@ def _no_tile(
         verdict, best = min(failures, key=lambda failure: failure[1].details.get("excess_bytes", float("inf")))
         return ResourceExceeded(
             f"{factory.name}: no tile fits {ranking.target}{given} ({len(failures)} tried)."
-            f" The nearest, {_listed(verdict.tiles)}: {best.message}",
+            f" The nearest, {tiles_in_words(verdict.tiles)}: {best.message}",
             hint=f"leave {fixed} to the chip's rules, or give less: {best.hint}" if fixed else best.hint,
             location=best.location or factory.location,
             details={**best.details, **details},
@@ -199,7 +199,3 @@ def _no_tile(
         location=factory.location,
         details=details,
     )
-
-
-def _listed(tiles: Tiles) -> str:
-    return ", ".join(f"{name}={value}" for name, value in tiles.items())

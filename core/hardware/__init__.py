@@ -6,8 +6,9 @@ and a compile that hits the cache needs none of it).
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from core._lazy import lazy_names
 
 if TYPE_CHECKING:
     from core.hardware.identify import chip_by_device_name as chip_by_device_name
@@ -31,39 +32,26 @@ if TYPE_CHECKING:
     from core.hardware.verification import Check as Check
     from core.hardware.verification import verify as verify
 
-_HOMES = {
-    "identify": ("chip_by_device_name",),
-    "loading": ("load_chips", "parse_chips"),
-    "model": ("Chip",),
-    "occupancy": ("Occupancy",),
-    "protocol": ("HardwareDescriptor",),
-    "records": (
-        "ComputeUnit",
-        "ExecutionLimits",
-        "LaneLayout",
-        "MatrixInstruction",
-        "MemoryPath",
-        "MemorySpace",
-        "PeakRate",
-        "RegisterFile",
-        "Source",
-    ),
-    "roofline": ("Bound", "Roofline", "rooflines"),
-    "verification": ("Check", "verify"),
-}
-_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "identify": ("chip_by_device_name",),
+        "loading": ("load_chips", "parse_chips"),
+        "model": ("Chip",),
+        "occupancy": ("Occupancy",),
+        "protocol": ("HardwareDescriptor",),
+        "records": (
+            "ComputeUnit",
+            "ExecutionLimits",
+            "LaneLayout",
+            "MatrixInstruction",
+            "MemoryPath",
+            "MemorySpace",
+            "PeakRate",
+            "RegisterFile",
+            "Source",
+        ),
+        "roofline": ("Bound", "Roofline", "rooflines"),
+        "verification": ("Check", "verify"),
+    },
+)

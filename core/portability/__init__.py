@@ -6,8 +6,9 @@ what stock lowering would change; docs/portability.md says what each verdict mea
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from core._lazy import lazy_names
 
 if TYPE_CHECKING:
     from core.portability.examine import report as report
@@ -20,24 +21,11 @@ if TYPE_CHECKING:
     from core.portability.model import Status as Status
     from core.portability.sarif import to_sarif as to_sarif
 
-_HOMES = {
-    "examine": ("report",),
-    "model": ("RULES", "ChipReport", "LineVerdict", "MemoryVerdict", "Remark", "Report", "Status"),
-    "sarif": ("to_sarif",),
-}
-_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "examine": ("report",),
+        "model": ("RULES", "ChipReport", "LineVerdict", "MemoryVerdict", "Remark", "Report", "Status"),
+        "sarif": ("to_sarif",),
+    },
+)

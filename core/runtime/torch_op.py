@@ -57,7 +57,12 @@ def register(
     if setup_context is not None and backward is None:
         raise KernelError(f"{name} has a setup_context and no backward", hint="pass backward= as well")
     signature = kernel.program.signature
-    key = _DISPATCH_KEYS[kernel.device_type]
+    key = _DISPATCH_KEYS.get(kernel.device_type)
+    if key is None:
+        raise KernelError(
+            f"{kernel.name} runs on tensors of {kernel.device_type}, for which no torch operator can be registered",
+            hint=f"operators are registered for {', '.join(_DISPATCH_KEYS)}; call the kernel itself",
+        )
     namespace, _, short = name.partition("::")
     with _lock:
         known = _registered.get(name)

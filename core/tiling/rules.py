@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 Tiles = Mapping[str, Value]
 
 
+def tiles_in_words(tiles: Tiles) -> str:
+    """Tiles for a message: `block_M=128, threads=256`."""
+    return ", ".join(f"{name}={value}" for name, value in tiles.items())
+
+
 @dataclass(frozen=True, slots=True)
 class KernelShape:
     """What a rule knows of the kernel before it is traced with real tiles.

@@ -5,8 +5,9 @@ Each name is loaded when it is first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from core._lazy import lazy_names
 
 if TYPE_CHECKING:
     from core.tuning.environment import Environment as Environment
@@ -27,30 +28,18 @@ if TYPE_CHECKING:
     from core.tuning.results.store import default_store as default_store
     from core.tuning.tuner import TuningInterrupted as TuningInterrupted
 
-_HOMES = {
-    "environment": ("Environment",),
-    "inputs": ("make_arguments",),
-    "measure": ("Measurement", "Together", "measure_together"),  # `core.tuning.measure` is the module, not its function
-    "report": ("ShapeReport", "TuneReport"),
-    "results.lookup": ("Tuned", "tuned_tiles", "use_tuned"),
-    "results.neighbours": ("covering",),
-    "results.records": ("Key", "Outcome", "Result"),
-    "results.store": ("Store", "default_store"),
-    "tuner": ("TuningInterrupted",),
-}
-_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "environment": ("Environment",),
+        "inputs": ("make_arguments",),
+        # Not its function `measure`: `core.tuning.measure` is the package.
+        "measure": ("Measurement", "Together", "measure_together"),
+        "report": ("ShapeReport", "TuneReport"),
+        "results.lookup": ("Tuned", "tuned_tiles", "use_tuned"),
+        "results.neighbours": ("covering",),
+        "results.records": ("Key", "Outcome", "Result"),
+        "results.store": ("Store", "default_store"),
+        "tuner": ("TuningInterrupted",),
+    },
+)

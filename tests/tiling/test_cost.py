@@ -16,7 +16,7 @@ from core.tiling.cost.memory import concurrent, sector_bytes, traffic
 from core.tiling.cost.occupancy import residency
 from core.tiling.cost.shared import added_bytes
 from core.tiling.profile import LaunchProfile, Profile, profile
-from tests.tiling.test_profile import causal_scores, gemm
+from tests.tiling.kernels import causal_scores, gemm
 
 H200 = core.chip("cuda:h200")
 

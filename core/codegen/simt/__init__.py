@@ -6,8 +6,9 @@ descriptor gives wave width, limits and matrix instructions. docs/simt.md is the
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from core._lazy import lazy_names
 
 if TYPE_CHECKING:
     from core.codegen.simt.building import build as build
@@ -27,27 +28,14 @@ if TYPE_CHECKING:
     from core.codegen.simt.plan import CompiledPlan as CompiledPlan
     from core.codegen.simt.plan import Launch as Launch
 
-_HOMES = {
-    "building": ("build", "compiler_toolchain", "find_compiler"),
-    "dialect": ("STOCK", "CompileStep", "Dialect"),
-    "launching": ("Runtime", "SimtLauncher", "library_folders"),
-    "lowering": ("include_folder", "lower"),
-    "matrix": ("MatrixPlan", "Product", "choose"),
-    "plan": ("CompiledPlan", "Launch"),
-}
-_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "building": ("build", "compiler_toolchain", "find_compiler"),
+        "dialect": ("STOCK", "CompileStep", "Dialect"),
+        "launching": ("Runtime", "SimtLauncher", "library_folders"),
+        "lowering": ("include_folder", "lower"),
+        "matrix": ("MatrixPlan", "Product", "choose"),
+        "plan": ("CompiledPlan", "Launch"),
+    },
+)

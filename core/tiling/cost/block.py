@@ -13,10 +13,9 @@ from dataclasses import dataclass
 
 from core.tiling.cost.body import Body, soft_maximum, threads_of
 from core.tiling.cost.machine import Machine
+from core.tiling.cost.matrix import GROUP_WAVES
 from core.tiling.cost.occupancy import Residency
 from core.tiling.profile import LaunchProfile
-
-_GROUP_WAVES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +59,7 @@ def steps(launch: LaunchProfile, each: Sequence[Body], residency: Residency, rat
     for index, (loop, body) in enumerate(zip(launch.loops, each, strict=True)):
         waves = max(1, threads_of(launch, index, residency) // m.lanes) if m.simt else m.sub_units
         waves_each = waves / m.sub_units
-        contexts = 2.0 if m.split_units else max(1.0, waves / _GROUP_WAVES)
+        contexts = 2.0 if m.split_units else max(1.0, waves / GROUP_WAVES)
         feed, work = max(body.matrix, body.shared), body.vector / issue(waves_each, m) + body.special
         overlap = contexts + body.in_flight * m.cost["in_flight_contexts"]
         compute = max(feed, work) + min(feed, work) / overlap + body.latency

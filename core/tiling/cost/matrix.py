@@ -16,7 +16,7 @@ from core.tiling.cost.machine import Machine
 from core.tiling.profile import MatrixProduct
 
 #: Waves of a group that issues one instruction together.
-_GROUP = 4
+GROUP_WAVES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,14 @@ def product_cost(product: MatrixProduct, threads: int, m: Machine) -> ProductCos
     waves = max(1, threads // m.lanes) if m.simt else 1
     wait = 0.0 if product.in_flight else m.cost["product_latency_s"]
     group = m.matrix_instruction(*types, warpgroup=True)
-    if group is not None and m.simt and product.m >= group.m and waves % _GROUP == 0 and product.b_scope == "shared":
-        rows, columns = _parts(product.m, product.n, waves // _GROUP, group.m, 8, product.policy)
+    if (
+        group is not None
+        and m.simt
+        and product.m >= group.m
+        and waves % GROUP_WAVES == 0
+        and product.b_scope == "shared"
+    ):
+        rows, columns = _parts(product.m, product.n, waves // GROUP_WAVES, group.m, 8, product.policy)
         m_each, n_each = ceil(product.m / rows), ceil(product.n / columns)
         steps = ceil(m_each / group.m)
         choices = group.n_choices or (group.n,)

@@ -23,7 +23,7 @@ from core.tiling.parameters import TileParameter, Value
 from core.tiling.profile.flat import Flat, Number, flatten, unflatten
 from core.tiling.profile.reading import profile
 from core.tiling.profile.records import Estimate, Profile
-from core.tiling.rules import Tiles
+from core.tiling.rules import Tiles, tiles_in_words
 
 if TYPE_CHECKING:
     from core.program.program import Program
@@ -164,8 +164,8 @@ class ProfileFamily:
             for part in parts:
                 self._cover(part)
             return
-        text = ", ".join(f"{name}={value}" for name, value in zip(self._names, wrong[0][0], strict=True))
-        self.notes.append(f"{len(keys)} candidates are traced one by one: {text} is not what others make it")
+        one = tiles_in_words(dict(zip(self._names, wrong[0][0], strict=True)))
+        self.notes.append(f"{len(keys)} candidates are traced one by one: {one} is not what others make it")
 
 
 @dataclass(slots=True)

@@ -5,8 +5,9 @@ Each name is loaded when it is first used.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from core._lazy import lazy_names
 
 if TYPE_CHECKING:
     from core.tuning.baseline.comparing import Comparison as Comparison
@@ -24,29 +25,16 @@ if TYPE_CHECKING:
     from core.tuning.baseline.suite import default_suite as default_suite
     from core.tuning.baseline.suite import load_suite as load_suite
 
-_HOMES = {
-    "comparing": ("Comparison", "compare"),
-    "judging": ("Criteria",),
-    "measuring": ("Settings",),
-    "picture": ("draw_comparison",),
-    "process": ("Build",),
-    "recording": ("record", "record_builds"),
-    "snapshot": ("Row", "Snapshot", "Timing"),
-    "suite": ("Case", "default_suite", "load_suite"),
-}
-_MODULE_OF = {name: module for module, names in _HOMES.items() for name in names}
-
-__all__ = sorted(_MODULE_OF)
-
-
-def __getattr__(name: str) -> Any:
-    module = _MODULE_OF.get(name)
-    if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{module}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *_MODULE_OF})
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__,
+    {
+        "comparing": ("Comparison", "compare"),
+        "judging": ("Criteria",),
+        "measuring": ("Settings",),
+        "picture": ("draw_comparison",),
+        "process": ("Build",),
+        "recording": ("record", "record_builds"),
+        "snapshot": ("Row", "Snapshot", "Timing"),
+        "suite": ("Case", "default_suite", "load_suite"),
+    },
+)

@@ -96,7 +96,10 @@ class TorchDevice:
             finally:
                 graph.capture_end()
         if any("empty" in str(warning.message) for warning in warned):
-            raise LaunchError("the captured graph is empty: the calls run on a stream of their own")
+            raise LaunchError(
+                "the captured graph is empty: the calls run on a stream of their own",
+                hint="launch on torch's current stream, or measure with graph=False",
+            )
         replay: Callable[[], None] = graph.replay
         return replay
 

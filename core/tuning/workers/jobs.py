@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 #: What an answer says: a candidate's status, or that the candidate has nothing to do with it (no compiler, no device,
 #: no room on a disk).
-Verdict = Status | Literal["impossible"]
+ReplyVerdict = Status | Literal["impossible"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class Reply:
         restart: the process that answered may be spoilt: give it no other job.
     """
 
-    verdict: Verdict
+    verdict: ReplyVerdict
     reason: str = ""
     details: Mapping[str, Any] = field(default_factory=dict)
     compile_s: float | None = None

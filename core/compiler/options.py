@@ -22,11 +22,19 @@ def compile_options(
     """The options of a call; arguments as for :func:`core.compile`.
 
     Raises:
-        KernelError: TileLang has no such pass configuration.
+        KernelError: TileLang has no such pass configuration, or an option is of another kind.
     """
+    if isinstance(compile_flags, str) or compile_flags is None:
+        flags: tuple[str, ...] = (compile_flags,) if compile_flags else ()
+    elif isinstance(compile_flags, (list, tuple)) and all(isinstance(flag, str) for flag in compile_flags):
+        flags = tuple(compile_flags)
+    else:
+        raise KernelError(f"compile_flags={compile_flags!r} are no flags", hint='pass a list of strings: ["-DN=4"]')
+    if options is not None and not isinstance(options, Mapping):
+        raise KernelError(f"options={options!r} are no options", hint="pass the backend's options by name, in a dict")
     return CompileOptions(
         pass_configs=checked_pass_configs(pass_configs),
-        compile_flags=(compile_flags,) if isinstance(compile_flags, str) else tuple(compile_flags or ()),
+        compile_flags=flags,
         fast_math=fast_math,
         backend=dict(options or {}),
         verbose=verbose,
@@ -35,6 +43,11 @@ def compile_options(
 
 def checked_pass_configs(pass_configs: Mapping[Any, Any] | None) -> dict[str, Any]:
     """Pass configurations by name. Raises KernelError for one that TileLang does not have: it would change nothing."""
+    if pass_configs is not None and not isinstance(pass_configs, Mapping):
+        raise KernelError(
+            f"pass_configs={pass_configs!r} are no pass configurations",
+            hint="pass them by name, in a dict: {tilelang.PassConfigKey.TL_ENABLE_FAST_MATH: True}",
+        )
     # tilelang's `PassConfigKey` members are strings; plain strings pass.
     configs = {str(getattr(key, "value", key)): value for key, value in (pass_configs or {}).items()}
     known = known_pass_configs()

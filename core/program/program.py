@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from core.errors import KernelError, Location
+from core.errors import KernelError, Location, ShapeMismatch
 from core.program.expressions import constant_int, to_python
 from core.program.nodes import Buffer, Expr, View
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
@@ -26,7 +27,7 @@ class Program:
         name: name of the program; the function's own by default.
 
     Raises:
-        KernelError: an output position that is no tensor parameter, or given twice.
+        KernelError: an output position that is no position of a tensor parameter, or given twice.
     """
 
     def __init__(self, prim_func: Any, out_idx: Sequence[int] | int | None = None, name: str | None = None) -> None:
@@ -45,7 +46,14 @@ class Program:
             return ()
         params = self.prim_func.params
         positions: list[int] = []
-        for given in [out_idx] if isinstance(out_idx, int) else out_idx:
+        listed: list[Any] = list(out_idx) if isinstance(out_idx, (list, tuple)) else [out_idx]
+        for given in listed:
+            if given is True or given is False or not isinstance(given, Integral):
+                raise KernelError(
+                    f"output position {given!r} of {self.name} is no integer",
+                    hint="out_idx counts the parameters of the kernel from 0; a factory's `out` names them",
+                    location=self.location,
+                )
             position = int(given) + len(params) if given < 0 else int(given)
             if not 0 <= position < len(params) or params[position] not in self.prim_func.buffer_map:
                 raise KernelError(
@@ -119,6 +127,12 @@ class Program:
         dimensions: list[int | str] = []
         for expr in exprs:
             value = constant_int(expr)
+            if value is not None and value < 0:
+                raise ShapeMismatch(
+                    f"{buffer.name} has a dimension or stride of {value}",
+                    hint="give the kernel sizes of 0 or more",
+                    location=buffer.location,
+                )
             try:
                 dimensions.append(to_python(expr) if value is None else value)
             except ValueError as error:

@@ -161,6 +161,14 @@ def test_a_misspelt_pass_configuration_is_named() -> None:
     assert "'tl.disable_wgmma'" in caught.value.hint
 
 
+@pytest.mark.parametrize("option", [{"pass_configs": ["x"]}, {"compile_flags": [3]}, {"options": "wide"}])
+def test_options_of_another_kind_are_refused(option: dict[str, Any]) -> None:
+    (name,) = option
+    with pytest.raises(core.KernelError, match=f"^{name}=") as caught:
+        core.compile(softmax, 4, 8, target="cpu", **option)
+    assert caught.value.hint
+
+
 @pytest.mark.parametrize("target", ["cpu", "cuda:h200", "metax:c500", "ascend:910b3"])
 def test_a_misspelt_option_of_a_backend_is_named(target: str) -> None:
     with pytest.raises(core.KernelError, match="no option 'simulater'"):

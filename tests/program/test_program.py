@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import tilelang.language as T
 
-from core.errors import KernelError
+from core.errors import KernelError, ShapeMismatch
 from core.program import Program
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
 
@@ -59,10 +59,22 @@ def test_output_positions(out_idx, outputs):
     assert Program(scaled, out_idx=out_idx).outputs == outputs
 
 
-@pytest.mark.parametrize("out_idx", [1, 3, -4, [2, 2], [2, -1]])
+@pytest.mark.parametrize("out_idx", [1, 3, -4, [2, 2], [2, -1], "2", ["C"], [2.0], [True], [None]])
 def test_positions_that_are_no_output(out_idx):
     with pytest.raises(KernelError) as caught:
         Program(scaled, out_idx=out_idx)
+    assert caught.value.location is not None
+
+
+def test_sizes_below_zero_are_refused():
+    @T.prim_func
+    def backwards(A: T.Tensor((4, -8), "float32")):
+        with T.Kernel(T.ceildiv(-8, 16)) as b:
+            for i in T.Parallel(16):
+                A[0, b * 16 + i] = 1.0
+
+    with pytest.raises(ShapeMismatch, match="A has a dimension or stride of -8") as caught:
+        _ = Program(backwards).signature
     assert caught.value.location is not None
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Flag, auto
+from typing import TypeGuard
 
 from core.conformance.schedules import tree
 from core.conformance.schedules.tree import Body, Branch, Copy, Expression, Loop, Node, Parallel, Product, Tensor, While
@@ -41,7 +42,7 @@ def _summary(body: Body, loop: bool) -> list[_Use]:
     open_uses: list[_Use] = []
     for node, mine in uses:
         # A loop over such instructions conflicts with itself, in the pass's eyes.
-        if _conflicts(open_uses, mine) or _stores_matrices(node):
+        if _conflicts(open_uses, mine) or (_moves_matrices(node) and node.target.tensor.is_shared):
             node.synchronised = True
         if node.synchronised:
             open_uses = []
@@ -99,7 +100,7 @@ def _uses(node: Node) -> Iterator[_Use]:
             yield _BARRIER  # whoever meets there
         case Copy():
             bulk = node.bulk or (node.source.tensor.is_global and not node.no_bulk)
-            by_threads = not is_async(node) and not _stores_matrices(node)
+            by_threads = not is_async(node) and not _moves_matrices(node)
             if node.source.tensor.is_shared:
                 yield _Use(node.source.tensor, threads=by_threads)
             if node.target.tensor.is_shared:
@@ -130,14 +131,18 @@ def _uses(node: Node) -> Iterator[_Use]:
             yield from _summary(node.otherwise, loop=False)
 
 
-def _stores_matrices(node: Node) -> bool:
-    """Whether registers go to shared memory with `stmatrix`: whole tiles of 16-bit elements, laid out for products."""
-    if not isinstance(node, Copy) or not node.target.tensor.is_shared:
+def _moves_matrices(node: Node) -> TypeGuard[Copy]:
+    """Whether `stmatrix` or `ldmatrix` moves a whole fragment, laid out for products, of 16-bit elements in memory."""
+    if not isinstance(node, Copy):
         return False
-    source, target = node.source.tensor, node.target.tensor
-    laid_out = source.is_fragment and source.layout is not None and source.layout.of_product
-    whole = source.extents == node.source.extents == node.target.extents == target.extents
-    return laid_out and whole and target.item_bytes == 2 and len(source.extents) == 2
+    for own, other in ((node.source, node.target), (node.target, node.source)):
+        fragment, memory = own.tensor, other.tensor
+        if fragment.is_fragment and memory.is_shared and fragment.layout is not None:
+            whole = fragment.extents == own.extents == other.extents
+            # A store fills its buffer, a load may take a part.
+            whole = whole and (other is node.source or memory.extents == other.extents)
+            return fragment.layout.of_product and whole and memory.item_bytes == 2 and len(fragment.extents) == 2
+    return False
 
 
 def _loads(expression: Expression) -> Iterator[_Use]:

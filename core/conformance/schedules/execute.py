@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from core.conformance.schedules import tree
+from core.conformance.schedules.clocks import Clock
 from core.conformance.schedules.copies import copy, wait_for_stores
-from core.conformance.schedules.faults import BarrierMisuse
+from core.conformance.schedules.faults import BarrierMisuse, EndsEarly
 from core.conformance.schedules.lanes import WARP, Lanes
 from core.conformance.schedules.products import fill, meet, multiply, reduce, wait_for_products
 from core.conformance.schedules.tree import Body, Node
@@ -122,6 +123,12 @@ def _arrive(warp: Warp, node: tree.Arrive) -> Steps:
                 f"an arrival at block {rank} of a cluster of {len(block.cluster.blocks)}", location=node.location
             )
         block = block.cluster.blocks[rank]
+        if block.ended:
+            raise EndsEarly(
+                f"an arrival at a barrier of block {rank} of the cluster, which has ended",
+                hint="T.cluster_sync() at the end keeps every block until the others have done with it",
+                location=node.location,
+            )
     barrier = block.barriers[node.barrier.tensor.storage][index]
     if node.bytes is not None:
         barrier.expect(warp.number_of(node.bytes, "the bytes") * warp.lanes)
@@ -185,7 +192,8 @@ def _cluster(warp: Warp, node: tree.ClusterBarrier) -> Steps:
     warp.location = node.location
     meeting = warp.block.cluster.meeting
     if node.arrives:
-        warp.cluster_generation = meeting.arrive(warp.index, warp.release(), node.location)
+        known = Clock.zero(warp.block.cluster.warps) if node.relaxed else warp.release()
+        warp.cluster_generation = meeting.arrive(warp.index, known, node.location)
     if node.waits:
         generation = warp.cluster_generation
         yield Pause(lambda: meeting.generation > generation, lambda: str(meeting), node.location)

@@ -150,7 +150,7 @@ OPERATORS: dict[str, Operator] = {
     "tl.tma_store_wait": lambda reader, call: tree.WaitStores(reader.compile(call.args[0])),
     "tl.cluster_sync": lambda reader, call: tree.ClusterBarrier(arrives=True, waits=True),
     "tl.cluster_arrive": lambda reader, call: tree.ClusterBarrier(arrives=True, waits=False),
-    "tl.cluster_arrive_relaxed": lambda reader, call: tree.ClusterBarrier(arrives=True, waits=False),
+    "tl.cluster_arrive_relaxed": lambda reader, call: tree.ClusterBarrier(arrives=True, waits=False, relaxed=True),
     "tl.cluster_wait": lambda reader, call: tree.ClusterBarrier(arrives=False, waits=True),
     # Registers, and what keeps the compiler from moving them about: without effect on what is computed.
     "tl.set_max_nreg": _nothing,

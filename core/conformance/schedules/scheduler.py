@@ -39,6 +39,7 @@ class Scheduler:
         self.by_priority = random.random() < 0.5
         self.steps = 0
         self.tasks: list[_Task] = []
+        self._running: list[_Task] = []
         for block in cluster.blocks:
             for number in range(cluster.warps_per_block):
                 warp = Warp(block, number)
@@ -55,8 +56,8 @@ class Scheduler:
         Raises:
             ScheduleFault: what went wrong first.
         """
-        tasks = list(self.tasks)
-        while tasks:
+        self._running = list(self.tasks)
+        while self._running:
             self.steps += 1
             if self.steps > self.limit:
                 raise Deadlock(
@@ -64,28 +65,32 @@ class Scheduler:
                     hint="a loop that never ends, or a larger case than this is meant for: raise max_steps",
                     location=self.cluster.launch.location,
                 )
-            runnable: list[_Task | int] = [task for task in tasks if task.ready()]
+            runnable: list[_Task | int] = [task for task in self._running if task.ready()]
             runnable += [i for i, operation in enumerate(self.cluster.in_flight) if operation.ready()]
             if not runnable:
-                raise _deadlock(tasks)
+                raise _deadlock(self._running)
             chosen = self._choose(runnable)
             if isinstance(chosen, int):
                 operation = self.cluster.in_flight.pop(chosen)
                 operation.perform()
                 operation.performed = True
-                continue
-            try:
-                chosen.pause = next(chosen.steps)
-            except StopIteration:
-                tasks.remove(chosen)
-                self._ended(chosen.warp)
-            except ScheduleFault as fault:
-                fault.block = chosen.warp.block.number
-                raise
-            except UnsupportedOp as error:
-                error.location = error.location or chosen.warp.location
-                raise
+            else:
+                self._advance(chosen)
         return self.steps
+
+    def _advance(self, task: _Task) -> None:
+        """A warp goes on to its next pause, or to its end."""
+        try:
+            task.pause = next(task.steps, None)
+            if task.pause is None:
+                self._running.remove(task)
+                self._ended(task.warp)
+        except ScheduleFault as fault:
+            fault.block = task.warp.block.number
+            raise
+        except UnsupportedOp as error:
+            error.location = error.location or task.warp.location
+            raise
 
     def _choose(self, runnable: list[_Task | int]) -> _Task | int:
         if not self.by_priority:
@@ -112,6 +117,16 @@ class Scheduler:
                 hint="T.wait_wgmma(0) after the last product, T.tma_store_wait(0) after the last store",
                 location=operation.location,
             )
+        block = warp.block
+        block.ended = not any(task.warp.block is block for task in self._running)
+        for operation in self.cluster.in_flight if block.ended else ():
+            if block.rank in operation.blocks:
+                raise EndsEarly(
+                    f"block {block.rank} of the cluster ends while {operation.what} at {operation.location} still gets "
+                    "at its shared memory",
+                    hint="wait for the barrier that the copy completes, and T.cluster_sync() where others copy to it",
+                    location=operation.location,
+                )
 
 
 def _deadlock(tasks: list[_Task]) -> Deadlock:

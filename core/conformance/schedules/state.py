@@ -12,6 +12,7 @@ import numpy as np
 from core.conformance.schedules.accesses import Access, Box, Shadow
 from core.conformance.schedules.barriers import ClusterMeeting, CountedBarrier, SharedBarrier
 from core.conformance.schedules.clocks import Clock
+from core.conformance.schedules.faults import EndsEarly
 from core.conformance.schedules.lanes import WARP
 from core.conformance.schedules.tree import Launch, Tensor
 from core.errors import Location
@@ -29,6 +30,7 @@ class Operation:
         clock: what that warp knew when it did: the operation comes after that.
         perform: does it; called at any time between issue and the end that somebody waits for.
         after: an operation that must be performed before.
+        blocks: of the cluster, whose shared memory it gets at.
         what: for messages.
     """
 
@@ -39,6 +41,7 @@ class Operation:
     location: Location | None
     perform: Callable[[], None] = lambda: None
     after: Operation | None = None
+    blocks: set[int] = field(default_factory=set)
     performed: bool = False
     priority: float = 0.0
 
@@ -97,6 +100,7 @@ class Block:
     added: dict[tuple[int, ...], CountedBarrier] = field(default_factory=dict)
     scratch: dict[Any, Any] = field(default_factory=dict)
     number: int = 0
+    ended: bool = False
 
     def __post_init__(self) -> None:
         raw: dict[int, Array] = {}
@@ -120,7 +124,18 @@ class Block:
         return self.shared[id(tensor)] if tensor.is_shared else self.cluster.arrays[tensor.storage]
 
     def record(self, tensor: Tensor, box: Box, write: bool, operation: Operation, location: Location | None) -> None:
-        """An access of an operation to the shared memory of this block."""
+        """An access of an operation to the shared memory of this block.
+
+        Raises:
+            EndsEarly: the block has ended.
+        """
+        if self.ended:
+            raise EndsEarly(
+                f"{operation.what} gets at the shared memory of block {self.rank} of the cluster, which has ended",
+                hint="T.cluster_sync() at the end keeps every block until the others have done with it",
+                location=location,
+            )
+        operation.blocks.add(self.rank)
         access = Access(tensor, box, write, operation.warp, 0, operation.number, location, operation.what)
         self.shadow.add(access, operation.clock)
 

@@ -284,8 +284,11 @@ class WaitStores(Node):
 
 @dataclass(eq=False, slots=True)
 class ClusterBarrier(Node):
+    """`relaxed`: the arrival hands no knowledge on."""
+
     arrives: bool
     waits: bool
+    relaxed: bool = False
 
 
 @dataclass(eq=False, slots=True)

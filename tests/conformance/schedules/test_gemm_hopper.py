@@ -97,6 +97,7 @@ def test_blocks_of_a_cluster_add_up_their_parts(splits, more):
         ("T.wait_wgmma(1)", "T.wait_wgmma(2)", {}, Race),
         ("((position // num_stages) & 1) ^ 1)", "(position // num_stages) & 1)", {}, Deadlock),
         ("[threads // _WARP * cluster]", "[threads // _WARP]", {"cluster": 2, "workers": 2}, ScheduleFault),
+        ("T.cluster_sync()", "pass", {"cluster": 2, "workers": 2}, EndsEarly),
     ],
     ids=lambda value: str(value)[:40],
 )

@@ -13,7 +13,7 @@ from core._tilelang import user_location
 from core.errors import KernelError, Location, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
 
 if TYPE_CHECKING:
-    from core.program.nodes import Stmt, View
+    from core.program.nodes import For, Stmt, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +178,8 @@ _UNEVEN_ROWS = re.compile(
     r"no available layout found|XOR-butterfly AllReduce|Inconsistent layouts between src and dst in ReduceOp"
     r"|do not traverse full iter|not injective"
 )
+#: What TileLang's pipelining without bulk copies says of copies in flight whose number is no constant.
+_UNEVEN_LOOP = re.compile(r"Downcast from tirx\.\w+ to ir\.IntImm failed")
 #: How TVM says that a shape or an extent is no integer.
 _NUMBER_FAULT = re.compile(
     r"cannot make const for type handle|a\.dtype\(\)\.is_int\(\)|domain of an IterVar must be an integer"
@@ -237,6 +239,16 @@ def translate(
         if rows is not None:
             place = rows.reduce.location or where
             return UnsupportedOp(f"{stage}: {rows.message} ({reason})", hint=rows.hint, location=place, details=details)
+    if view is not None and _UNEVEN_LOOP.search(text):
+        loop = _uneven_loop(view)
+        if loop is not None:
+            return UnsupportedOp(
+                f"{stage}: {loop.num_stages} stages in a loop whose length differs from block to block: TileLang waits"
+                f" for a constant number of copies at its end ({reason})",
+                hint="use num_stages=1, or 2 where one product uses the loop's tiles; chips with bulk copies take more",
+                location=loop.location or where,
+                details=details,
+            )
     if rule is not None:
         return rule.error(f"{stage}: {reason}", hint=rule.hint, location=where, details=details)
     number = _NUMBER_FAULT.search(text)
@@ -249,6 +261,16 @@ def translate(
     if fallback is KernelError and isinstance(error, TypeError):
         hint = "check the arguments given to the kernel factory"
     return fallback(f"{stage}: {type(error).__name__}: {reason}", hint=hint, location=where, details=details)
+
+
+def _uneven_loop(view: View) -> For | None:
+    """The first pipelined loop whose number of rounds is no constant."""
+    from core.program.expressions import constant_int
+    from core.program.nodes import For
+    from core.program.walk import statements
+
+    loops = (stmt for stmt in statements(view) if isinstance(stmt, For) and stmt.num_stages > 1)
+    return next((loop for loop in loops if constant_int(loop.extent) is None), None)
 
 
 def _spelling(error: BaseException) -> str:

@@ -50,6 +50,8 @@ RULES: Mapping[str, str] = {
     "signed-popcount": "Bits of a signed integer, which TileLang counts for unsigned ones only.",
     "fragment-element": "One place of a fragment by number, which TileLang cannot address.",
     "kept-dimension": "A reduction whose result keeps the reduced dimension, for which TileLang finds no layout.",
+    "moved-by-specialisation": "What warp specialisation would move where it means something else.",
+    "copy-awaited-too-late": "A bulk copy whose tile is used before warp specialisation waits for it.",
     "uneven-rows": "A reduction of rows whose length is no power of two, for which TileLang often finds no layout.",
 }
 

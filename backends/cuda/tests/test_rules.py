@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -239,5 +240,9 @@ def test_a_pipeline_of_uneven_length_needs_bulk_copies(
     assert not ranking.candidates
     assert any(refusal in verdict.reason for verdict in ranking.refused)
     prim_func = attention(**arguments, **given, variant="pipelined", workers=0)
-    with pytest.raises(core.TileHALError, match="Downcast"):
+    with pytest.raises(core.UnsupportedOp, match=refusal) as caught:
         core.compile(prim_func, target=target, build=False)
+    assert "num_stages=1" in caught.value.hint
+    location = caught.value.location
+    assert location is not None
+    assert "T.Pipelined" in Path(location.file).read_text().splitlines()[location.line - 1]

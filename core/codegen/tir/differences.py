@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from core.codegen.tir.specialisation import Unawaited, displaced
 from core.program.expressions import constant_int
 from core.program.nodes import (
     Binary,
@@ -60,6 +61,8 @@ class Rule(StrEnum):
     SIGNED_POPCOUNT = "signed-popcount"
     FRAGMENT_ELEMENT = "fragment-element"
     KEPT_DIMENSION = "kept-dimension"
+    MOVED_DEFINITION = "moved-by-specialisation"
+    UNAWAITED_COPY = "copy-awaited-too-late"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +85,8 @@ class Difference:
     stock: str = ""
 
 
+#: The pass configuration that keeps a block's warps alike.
+NO_SPECIALISATION = "tl.disable_warp_specialized"
 #: Integer types that C computes in `int`.
 NARROW_INTEGERS = frozenset({"int8", "uint8", "int16", "uint16"})
 
@@ -109,7 +114,21 @@ def differences(view: View, chip: Chip, options: CompileOptions) -> tuple[Differ
         found += _narrow(stmt)
         found += _popcount(stmt)
         found += _fragment_element(stmt)
+    found += _specialised(view, chip, options)
     return tuple(found)
+
+
+def _specialised(view: View, chip: Chip, options: CompileOptions) -> Iterator[Difference]:
+    """A chip with bulk copies has its pipelined loops split between warps that copy and warps that compute."""
+    if "tma" not in chip.features or options.pass_configs.get(NO_SPECIALISATION):
+        return
+    for launch in view.launches:
+        for one in displaced(launch):
+            if isinstance(one, Unawaited):
+                message = f"copies of {one.tensor.name} avoid TMA: {one.message}"
+                yield Difference(Rule.UNAWAITED_COPY, Remedy.REWRITTEN, one.stmt, message, buffers=(one.tensor,))
+            else:
+                yield Difference(Rule.MOVED_DEFINITION, Remedy.REWRITTEN, one.stmt, one.message)
 
 
 def _reduce(stmt: Reduce, chip: Chip) -> Iterator[Difference]:

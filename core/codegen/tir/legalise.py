@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from core.codegen.tir import bits, copies, narrow, products
-from core.codegen.tir.differences import Difference, Remedy, Rule, differences
+from core.codegen.tir.differences import NO_SPECIALISATION, Difference, Remedy, Rule, differences
 from core.errors import UnsupportedOp
 from core.program.nodes import Stmt
 
@@ -65,6 +65,8 @@ def legalise(program: Program, chip: Chip, options: CompileOptions) -> Legalised
     for difference in found:
         if difference.rule is Rule.ODD_WARPGROUP_TILE:
             result.set_config("tl.disable_wgmma", True, options.pass_configs, difference.message, difference.stmt)
+        elif difference.rule is Rule.MOVED_DEFINITION:
+            result.set_config(NO_SPECIALISATION, True, options.pass_configs, difference.message, difference.stmt)
         elif difference.remedy is Remedy.RELAXED:
             relaxed = f"tf32: {difference.message}"
             if relaxed not in result.relaxations:
@@ -84,7 +86,7 @@ def legalise(program: Program, chip: Chip, options: CompileOptions) -> Legalised
 
 def _bulk_copies(program: Program, found: Sequence[Difference], result: Legalised) -> None:
     """Keeps copies away from the bulk tensor copy engine where it would change or fail the kernel."""
-    kept_off = [one for one in found if one.rule in (Rule.SAFE_VALUE, Rule.SYMBOLIC_ROWS)]
+    kept_off = [one for one in found if one.rule in (Rule.SAFE_VALUE, Rule.SYMBOLIC_ROWS, Rule.UNAWAITED_COPY)]
     if kept_off:
         function = program.prim_func
         positions = {buffer.parameter for one in kept_off for buffer in one.buffers}

@@ -12,10 +12,10 @@ from core.codegen.host import LAUNCH_LIBRARY, LAUNCH_ROLE
 from core.codegen.launch import capability, required_driver, with_headers
 from core.codegen.launch.c_interface import BinaryFile, c_name, cpu_interface, cuda_interface, fnv1a
 from core.errors import UnsupportedOp
-from core.runtime.arguments import symbol_sources
 from core.runtime.artifact import FORMAT, SCHEMA, describe_file, staging, write
 from core.runtime.machine import instruction_sets
 from core.runtime.plan import UnusablePlan
+from core.runtime.symbols import symbol_sources
 
 if TYPE_CHECKING:
     from core.compiler.artifacts import BuiltKernel
@@ -136,7 +136,6 @@ def _metadata(
     kernel: Kernel, built: BuiltKernel, launch: _Launch, paths: dict[str, Path], version: str
 ) -> dict[str, Any]:
     signature = kernel.lowered.signature
-    sources = symbol_sources(signature)
     return {
         "format": FORMAT,
         "schema": list(SCHEMA),
@@ -144,15 +143,7 @@ def _metadata(
         "target": kernel.target,
         "device_type": launch.device_type,
         "signature": signature.to_json(),
-        "symbols": {
-            symbol: {
-                "argument": source.argument,
-                "attribute": source.attribute,
-                "axis": source.axis,
-                "factor": source.factor,
-            }
-            for symbol, source in sources.items()
-        },
+        "symbols": {symbol: asdict(source) for symbol, source in symbol_sources(signature).items()},
         "launch": launch.data,
         "resources": asdict(built.resources),
         "config": kernel.config.to_json(),

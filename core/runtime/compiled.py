@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from core.errors import LaunchError
-from core.runtime.arguments import torch_dtype
 from core.runtime.dynamo import hide_from_dynamo
 from core.runtime.extents import Extent
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
+from core.runtime.values import torch_dtype
 
 
 class _Miss:

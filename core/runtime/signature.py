@@ -51,6 +51,22 @@ class Signature:
     symbols: tuple[str, ...] = ()
     outputs: tuple[int, ...] = ()
 
+    def is_output(self, index: int) -> bool:
+        """Whether the parameter at a position is an output: allocated by a call that does not pass it."""
+        argument = self.arguments[index]
+        return isinstance(argument, TensorArgument) and argument.is_output
+
+    @property
+    def inputs(self) -> tuple[int, ...]:
+        """Positions of the parameters that every call passes."""
+        return tuple(index for index in range(len(self.arguments)) if not self.is_output(index))
+
+    @property
+    def anchor(self) -> int | None:
+        """Position of the tensor whose device is the call's, an input where there is one; None without tensors."""
+        tensors = [index for index, argument in enumerate(self.arguments) if isinstance(argument, TensorArgument)]
+        return next((index for index in tensors if not self.is_output(index)), tensors[0] if tensors else None)
+
     def to_json(self) -> dict[str, Any]:
         """As JSON-able data."""
         from dataclasses import asdict

@@ -10,9 +10,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from core.errors import KernelError, ShapeMismatch
-from core.runtime.arguments import symbol_sources, torch_dtype
 from core.runtime.extents import Expression
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
+from core.runtime.symbols import symbol_sources
+from core.runtime.values import torch_dtype
 
 if TYPE_CHECKING:
     from core.runtime.kernel import Kernel
@@ -138,7 +139,7 @@ def _without_backward(kernel: Kernel, name: str) -> Callable[..., Any]:
 
 def _written(signature: Signature, outputs: Outputs) -> list[int]:
     """Positions, among the operator's arguments, of the tensors that it writes."""
-    taken = [a for a in signature.arguments if outputs == "given" or not _is_output(a)]
+    taken = [a for i, a in enumerate(signature.arguments) if outputs == "given" or not signature.is_output(i)]
     return [i for i, a in enumerate(taken) if isinstance(a, TensorArgument) and a.writes]
 
 
@@ -159,18 +160,12 @@ def _check(signature: Signature, outputs: Outputs) -> None:
             hint='register it with outputs="given"',
         )
     if outputs == "returned":
-        late = [
-            s for s, source in symbol_sources(signature).items() if _is_output(signature.arguments[source.argument])
-        ]
+        late = [s for s, source in symbol_sources(signature).items() if signature.is_output(source.argument)]
         if late:
             raise KernelError(
                 f"{signature.name}: {', '.join(late)} is known from an output only, so the outputs cannot be allocated",
                 hint='register it with outputs="given"',
             )
-
-
-def _is_output(argument: TensorArgument | ScalarArgument) -> bool:
-    return isinstance(argument, TensorArgument) and argument.is_output
 
 
 def schema(signature: Signature, name: str, outputs: Outputs) -> str:
@@ -225,7 +220,7 @@ def _run(kernel: Kernel, outputs: Outputs) -> Callable[..., Any]:
 def _fake(signature: Signature, outputs: Outputs) -> Callable[..., Any]:
     """Shapes and dtypes of the outputs, from symbolic shapes of the inputs; refuses what a call would refuse."""
     arguments = signature.arguments
-    positions = [i for i, a in enumerate(arguments) if outputs == "given" or not _is_output(a)]
+    positions = [i for i in range(len(arguments)) if outputs == "given" or not signature.is_output(i)]
     sources = symbol_sources(signature)
     shapes = {i: [Expression(e) for e in a.shape] for i, a in enumerate(arguments) if isinstance(a, TensorArgument)}
     strides = {
@@ -244,9 +239,7 @@ def _fake(signature: Signature, outputs: Outputs) -> Callable[..., Any]:
             a.name: given[i] for i, a in enumerate(arguments) if isinstance(a, ScalarArgument) and i in given
         }
         for symbol, source in sources.items():
-            tensor = given[source.argument]
-            read = tensor.shape if source.attribute == "shape" else tensor.stride()
-            names[symbol] = read[source.axis] // source.factor
+            names[symbol] = source.read(given[source.argument])
         for index, value in given.items():
             for axis, extent in enumerate(shapes.get(index, ())):
                 expected = extent(names)

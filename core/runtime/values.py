@@ -10,9 +10,12 @@ import math
 import re
 from functools import lru_cache
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from core.errors import LaunchError, Location
+from core.errors import LaunchError, Location, ShapeMismatch
+
+if TYPE_CHECKING:
+    import torch
 
 #: The least finite number that a type rounds to infinity: half a unit in the last place beyond its greatest.
 _OVERFLOWS_AT = {
@@ -20,6 +23,16 @@ _OVERFLOWS_AT = {
     "bfloat16": float.fromhex("0x1.ffp127"),
     "float32": float.fromhex("0x1.ffffffp127"),
 }
+
+
+def torch_dtype(dtype: str) -> torch.dtype:
+    """The torch dtype that stores TileLang's `dtype`. Raises ShapeMismatch when torch has none."""
+    import torch
+
+    found = getattr(torch, {"float8_e4m3": "float8_e4m3fn", "float": "float32"}.get(dtype, dtype), None)
+    if not isinstance(found, torch.dtype):
+        raise ShapeMismatch(f"torch has no dtype for {dtype}", hint="use a dtype that torch tensors can carry")
+    return found
 
 
 @lru_cache(maxsize=1)

@@ -12,10 +12,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from core.errors import KernelError
-from core.runtime.arguments import torch_dtype
 from core.runtime.extents import Extent
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
-from core.runtime.values import as_scalar
+from core.runtime.values import as_scalar, torch_dtype
 
 if TYPE_CHECKING:
     import torch

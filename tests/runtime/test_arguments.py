@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from core.errors import LaunchError, Location, ShapeMismatch, TileHALError
 from core.runtime.arguments import Binder
+from core.runtime.refusals import Refusals
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
 
 
@@ -88,10 +89,10 @@ def test_refusals_name_the_argument_and_the_reason(args: tuple[Any, ...], error:
 
 
 def test_tensors_of_a_call_are_on_one_device() -> None:
-    binder = Binder(ADD, "meta")
+    binder, refusals = Binder(ADD, "meta"), Refusals(ADD, "meta", (None,) * 3, None)
     one, other = torch.ones(4, 8, device="meta"), torch.ones(4, 8, device="meta")
     assert binder((one, other), {})[2].device == one.device
-    assert "is on cpu, the kernel runs on meta" in str(binder.explain((one, torch.ones(4, 8))))
+    assert "is on cpu, the kernel runs on meta" in str(refusals.explain((one, torch.ones(4, 8))))
 
 
 def test_disagreeing_symbols_are_named() -> None:

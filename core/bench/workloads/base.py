@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.bench.case import Case
-from core.runtime.arguments import torch_dtype
+from core.runtime.values import torch_dtype
 
 if TYPE_CHECKING:
     import torch

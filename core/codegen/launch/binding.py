@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from core.codegen.launch.expressions import to_c
 from core.codegen.launch.values import Values, bounds, is_float, overflow
-from core.runtime.arguments import SymbolSource, symbol_sources
 from core.runtime.plan import names_of
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
+from core.runtime.symbols import SymbolSource, symbol_sources
 
 #: DLPack's device types.
 DEVICE_TYPES = {"cpu": 1, "cuda": 2}
@@ -42,22 +42,18 @@ class _Binding:
         self.refuses_empty = refuses_empty
         self.values = Values(signature)
         self.names = {name: text.replace("v->", "v.") for name, text in self.values.names.items()}
-        self.inputs = [i for i in range(len(self.arguments)) if not self.is_output(i)]
-        self.outputs = [i for i in range(len(self.arguments)) if self.is_output(i)]
+        self.inputs = signature.inputs
+        self.outputs = [i for i in range(len(self.arguments)) if self.signature.is_output(i)]
         self.sources: dict[str, SymbolSource] = symbol_sources(signature)
         for argument in self.arguments:
             for extent in (*getattr(argument, "shape", ()), *(getattr(argument, "strides", None) or ())):
                 names_of(str(extent), self.names)
         tensors = [i for i, a in enumerate(self.arguments) if isinstance(a, TensorArgument)]
         self.tensors = tensors
-        self.anchor = next((i for i in tensors if not self.is_output(i)), tensors[0] if tensors else None)
+        self.anchor = signature.anchor
         given = {i for i in self.inputs if isinstance(self.arguments[i], TensorArgument)}
         #: Outputs can be allocated: some input says on which device, and inputs determine every size.
         self.allocates = bool(self.outputs) and bool(given) and all(s.argument in given for s in self.sources.values())
-
-    def is_output(self, index: int) -> bool:
-        argument = self.arguments[index]
-        return isinstance(argument, TensorArgument) and argument.is_output
 
     def tensor(self, index: int) -> TensorArgument:
         argument = self.arguments[index]
@@ -67,7 +63,7 @@ class _Binding:
     # ------------------------------------------------------------------------------------------------ the file
 
     def text(self) -> str:
-        flags = ", ".join(str(int(self.is_output(index))) for index in range(len(self.arguments)))
+        flags = ", ".join(str(int(self.signature.is_output(index))) for index in range(len(self.arguments)))
         return "".join(
             (
                 f"#define TILEHAL_ARGUMENTS {max(1, len(self.arguments))}\n",
@@ -177,7 +173,7 @@ class _Binding:
     def _solve(self, *, outputs: bool) -> list[str]:
         lines = []
         for symbol, source in self.sources.items():
-            if self.is_output(source.argument) == outputs:
+            if self.signature.is_output(source.argument) == outputs:
                 array = "shape" if source.attribute == "shape" else "strides"
                 value = f"t{source.argument}.{array}[{source.axis}]"
                 lines.append(f"v.{self.values.symbols[symbol]} = {value} / {source.factor};")

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import tilelang.language as T
+import torch
 
 import core
 from core import _tilelang
@@ -356,3 +357,20 @@ def test_tilelang_alone_uses_the_tile_before_it_has_arrived() -> None:
     lowered = _tilelang.lower_native(kernel(prepared), {"kind": "cuda", "arch": "sm_90a"}, {})
     load, use, wait = places(lowered.device_source, r"tma_load\(A_desc", r"tl::mul2", r"== 0\) \{")
     assert load < use < wait
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "body",
+    [searched, written_anyway, added_up, scaled, reused, unending, guarded, prepared, prepared_and_copied, loaded],
+)
+def test_the_device_computes_what_the_cpu_does(body: Any) -> None:
+    generator = torch.Generator().manual_seed(7)
+    a = torch.randn(M, K, generator=generator).half()
+    b = torch.randn(K, N, generator=generator).half()
+    c = torch.randn(M, N, generator=generator)
+    offsets = torch.tensor([0, 1, 1, 3, 4, 4, 4, 4, 4], dtype=torch.int32)
+    expected, got = c.clone(), c.cuda()
+    core.compile(kernel(body), target="cpu")(a, b, offsets, 2, expected)
+    core.compile(kernel(body), target="cuda")(a.cuda(), b.cuda(), offsets.cuda(), 2, got)
+    torch.testing.assert_close(got.cpu(), expected, rtol=1e-3, atol=1e-2)

@@ -34,9 +34,8 @@ def reference(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
     return (q.float() @ k.float().T).half().float() @ k.float()
 
 
-@pytest.mark.parametrize("stages", [2, 3])
-def test_it_is_right_in_every_order_tried(stages):
-    made = prepare(exchange(TILES, stages=stages))
+def test_it_is_right_in_every_order_tried():
+    made = prepare(exchange(TILES, stages=3))
     for seed in range(4):
         q, k, o = tensors()
         run_schedule(made, [q, k, o], seed=seed, fences="writers")

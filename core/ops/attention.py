@@ -39,7 +39,7 @@ def attention(
     block_N: int = tile("N", multiple=16),
     num_stages: int = stages(),
     threads: int = threads(),
-    variant: str = choice("variant", "pipelined", "overlapped", "ping_pong"),
+    variant: str = choice("variant", "pipelined", "overlapped", "ping_pong", by_rule=True),
     workers: int = workers(),
 ) -> Any:
     """`O[b, h, i] = Σ_j softmax_j(Q[b, h, i] · K[b, h // group, j] · scale) V[b, h // group, j]`, sums in float32.

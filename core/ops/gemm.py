@@ -37,8 +37,8 @@ def gemm(
     threads: int = threads(),
     panel: int = swizzle(),
     policy: int = warp_policy(),
-    variant: str = choice("variant", "tiled", "warp_specialized", "warpgroups", "split"),
-    cluster: int = choice("cluster", 1, 2),
+    variant: str = choice("variant", "tiled", "warp_specialized", "warpgroups", "split", by_rule=True),
+    cluster: int = choice("cluster", 1, 2, by_rule=True),
     workers: int = workers(),
     splits: int = split("K", maximum=8),
 ) -> Any:

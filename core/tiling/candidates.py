@@ -21,7 +21,7 @@ from core.tiling.verdict import Candidate, Verdict
 #: Most configurations looked at; the longest lists of values are cut to their front beyond it.
 MOST_CONFIGURATIONS = 8192
 
-#: Values by role where no rule names the parameter's key, most wanted first. Of a choice, its first option.
+#: Values by role where no rule names the parameter's key, most wanted first. A choice has its own.
 _GENERIC: Mapping[str, tuple[Value, ...]] = {
     "tile": (64, 32, 16, 8, 4, 2, 1, 128),
     "split": (1,),
@@ -201,8 +201,8 @@ class _Space:
         return self._covering(name, parameter, allowed)
 
     def _generic(self, parameter: TileParameter) -> tuple[Value, ...]:
-        if parameter.choices is not None:
-            return parameter.choices[:1]
+        if parameter.role == "choice" and parameter.choices is not None:
+            return parameter.choices[:1] if parameter.by_rule else parameter.choices
         extent = self._extent(parameter)
         if self.shape.operator == "reduction" and extent is not None:
             # What reduces over a dimension may hold it whole.

@@ -31,6 +31,7 @@ class TileParameter:
         multiple: the value must be a multiple of this.
         minimum, maximum: inclusive range; None means open.
         choices: the only values allowed, the default first; None means any in range.
+        by_rule: of a `choice`: the others than the first are for chips whose rules name them.
     """
 
     role: Role
@@ -39,6 +40,7 @@ class TileParameter:
     minimum: int | None = None
     maximum: int | None = None
     choices: tuple[Value, ...] | None = None
+    by_rule: bool = False
 
     @property
     def key(self) -> str:
@@ -114,11 +116,15 @@ def workers() -> Any:
     return TileParameter("workers", None, 1, 0, None)
 
 
-def choice(name: str, *options: Value) -> Any:
-    """Marks a parameter as one of `options` (ints or strings): variants of a kernel that a chip's rules choose between.
+def choice(name: str, *options: Value, by_rule: bool = False) -> Any:
+    """Marks a parameter as one of `options` (ints or strings): ways to do the same thing, compared like tiles are.
 
-    The first option is what a chip without a rule for `name` gets.
+    Every option is a candidate; where the cost model sees no difference the first goes first. Each makes candidates of
+    all tiles and has to be traced on its own, so that two options take about twice the time to rank.
+
+    Args:
+        by_rule: only a chip's rules bring in other options than the first: for variants that not every chip can run.
     """
     if not options:
         raise KernelError(f"core.choice({name!r}): there is nothing to choose from", hint="give at least one option")
-    return TileParameter("choice", name, 1, None, None, tuple(options))
+    return TileParameter("choice", name, 1, None, None, tuple(options), by_rule)

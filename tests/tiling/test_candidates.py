@@ -14,7 +14,7 @@ from core.tiling.candidates import MOST_CONFIGURATIONS, standing
 PARAMETERS = {
     "bm": TileParameter("tile", "M", 16, 16, 256),
     "st": TileParameter("stages", None, 1, 0, 4),
-    "mode": TileParameter("choice", "mode", choices=("plain", "fast")),
+    "mode": TileParameter("choice", "mode", choices=("plain", "fast"), by_rule=True),
 }
 
 
@@ -42,11 +42,22 @@ def test_the_values_of_several_rules_are_joined_and_each_says_whose_it_is() -> N
     assert {c.tiles["bm"]: c.chosen_by["bm"] for c in accepted} == {96: "rule:house", 64: "rule:vendor"}
 
 
-def test_a_key_no_rule_names_gets_generic_values_and_a_choice_its_first_option() -> None:
+def test_a_key_no_rule_names_gets_generic_values_and_a_choice_by_rule_its_first_option() -> None:
     accepted, _ = candidates(shape(M=4096), [TileRule("r", "x", values={"M": (64,), "unknown": (1, 2)})])
     assert values_of("st", accepted) == [2, 1, 0]
     assert values_of("mode", accepted) == ["plain"]
     assert {c.chosen_by["mode"] for c in accepted} == {"default"}
+
+
+def test_every_option_of_a_choice_no_rule_names_is_a_candidate_the_first_before_the_others() -> None:
+    free = {"bm": PARAMETERS["bm"], "way": core.choice("way", "plain", "fast", 3)}
+    accepted, _ = candidates(KernelShape("k", "gemm", {"M": 4096}, (), free), [TileRule("r", "x", values={"M": (64,)})])
+    assert [(c.tiles["bm"], c.tiles["way"]) for c in accepted] == [(64, "plain"), (64, "fast"), (64, 3)]
+    assert {c.chosen_by["way"] for c in accepted} == {"default"}
+    named, _ = candidates(
+        KernelShape("k", "gemm", {"M": 4096}, (), free), [TileRule("r", "x", values={"M": (64,), "way": ("fast",)})]
+    )
+    assert values_of("way", named) == ["fast"]
 
 
 def test_a_reduction_may_hold_a_dimension_whole_where_no_rule_says_anything() -> None:

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from core.tuning.report import ShapeReport
-from core.tuning.results.records import Key, Outcome, identity_of, in_order
+from core.tuning.outcomes import TOLD, Outcomes
+from core.tuning.results.records import Outcome, identity_of
 from core.tuning.workers.jobs import Artifact, CompileJob, Conditions, CrossCheckJob, FinalJob, MeasureJob, Reply
 from core.tuning.workers.sites import reply_of
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from core.tiling.factory import KernelFactory
     from core.tuning.planning import Plan
     from core.tuning.progress import Progress
+    from core.tuning.report import ShapeReport
     from core.tuning.results.store import Store
     from core.tuning.workers.sites import Future, Site
 
@@ -68,31 +69,33 @@ class ShapeRun:
         self._plan = plan
         self._conditions = conditions
         self._site = site
-        self._store = store
         self._progress = progress
         self._number = number
         self._timeout_s = timeout_s
         self._deadline = deadline
         self._events: queue.SimpleQueue[tuple[Callable[[Any], None], Any]] = queue.SimpleQueue()
-        self._outcomes: dict[str, Outcome] = {}
+        self._outcomes = Outcomes(plan, store)
         self._artifacts: dict[str, Artifact] = {}
         self._ready: list[tuple[int, _Candidate]] = []
         self._compiling = 0
         self._measuring = 0
         self._started: list[Future] = []
         self._measured_now = 0
-        self._environment = plan.key.environment
         #: What outputs are compared with, in words; empty until it is known.
         self._reference = "the user's reference" if conditions.reference is not None else ""
         #: Whether the reference has run: until then nothing else does, or its fault would be taken for another's.
         self._proved = conditions.reference is not None
-        if resume:
-            self._recall()
-        self._reused = len(self._outcomes)
+        given = (conditions.reference, conditions.values, conditions.tolerance)
+        self._told = any(value is not None for value in given)
+        known = self._outcomes.recall(timeout_s, told=self._told) if resume else None
+        if known is not None and conditions.reference is None:
+            # Its outputs were found right when it was measured.
+            self._conditions, self._proved = replace(conditions, trusted=known.tiles), True
+            self._reference = "a candidate that was found right before"
         self._waiting = [
             _Candidate(place, verdict.tiles, verdict.seconds)
             for place, verdict in enumerate(plan.candidates)
-            if identity_of(verdict.tiles) not in self._outcomes
+            if verdict.tiles not in self._outcomes
         ]
 
     # ------------------------------------------------------------------------------------------------ the run
@@ -103,7 +106,7 @@ class ShapeRun:
         Raises:
             TuningError, TileHALError: something other than a candidate is in the way.
         """
-        self._progress.shape(self._number, self._plan.key.shape, len(self._plan.candidates), self._reused)
+        self._progress.shape(self._number, self._plan.key.shape, len(self._plan.candidates), self._outcomes.reused)
         try:
             while self._waiting or self._compiling or self._ready or self._measuring:
                 if self._out_of_time() and not self._measuring:
@@ -118,41 +121,10 @@ class ShapeRun:
 
     def report(self) -> ShapeReport:
         """What is known now."""
-        places = {identity_of(verdict.tiles): place for place, verdict in enumerate(self._plan.candidates)}
-        mine = [replace(outcome, place=places[text]) for text, outcome in self._outcomes.items() if text in places]
-        # An untuned compilation passes over what does not build; a crash or a wrong value it would not notice.
-        built = [outcome for outcome in mine if outcome.status != "build"]
-        first = min(built, key=lambda outcome: outcome.place or 0, default=None)
-        reached = first is not None and all(
-            text in self._outcomes for text, place in places.items() if place < (first.place or 0)
-        )
-        return ShapeReport(
-            arguments=self._plan.key.values,
-            outcomes=in_order(mine),
-            waiting=len(places) - len(mine),
-            reused=self._reused,
-            first=first if reached else None,
-            structural=self._plan.structural,
-            reference=self._reference or "outputs of the earlier run",
-        )
+        return self._outcomes.report(self._reference)
 
     def _out_of_time(self) -> bool:
         return time.monotonic() >= self._deadline
-
-    def _recall(self) -> None:
-        """What the store knows of the candidates. What took too long is tried again when it may take longer now."""
-        known = self._store.lookup(self._plan.key)
-        for outcome in known.outcomes if known is not None else ():
-            patient = outcome.status == "timeout" and outcome.details.get("timeout_s", 0.0) < self._timeout_s
-            if not patient:
-                self._outcomes[outcome.identity] = outcome
-        measured = [outcome for outcome in in_order(list(self._outcomes.values())) if outcome.ok]
-        wanted = {identity_of(verdict.tiles) for verdict in self._plan.candidates}
-        self._outcomes = {text: outcome for text, outcome in self._outcomes.items() if text in wanted}
-        if measured and self._conditions.reference is None:
-            # Its outputs were found right when it was measured.
-            self._conditions, self._proved = replace(self._conditions, trusted=measured[0].tiles), True
-            self._reference = "a candidate that was found right before"
 
     # ------------------------------------------------------------------------------------------------ compiling
 
@@ -202,7 +174,7 @@ class ShapeRun:
                 self._cross_check(candidate)
 
     def _measure(self, candidate: _Candidate) -> None:
-        best = self._best()
+        best = self._outcomes.best
         job = MeasureJob(
             self._plan.subject,
             candidate.tiles,
@@ -227,7 +199,7 @@ class ShapeRun:
                 self._reference = ""
                 self._conditions = replace(self._conditions, trusted=None, trusted_artifact=None)
         if reply.environment is not None:
-            self._environment = reply.environment
+            self._outcomes.environment = reply.environment
         self._measured_now += reply.verdict == "ok"
         self._settle(candidate, reply)
 
@@ -265,12 +237,11 @@ class ShapeRun:
 
     def _finals(self) -> None:
         """Times the fastest again, in turn: of several that are nearly equal, chance would have picked one."""
-        best = self._best()
+        best = self._outcomes.best
         if best is None or best.median_s is None or not self._measured_now or self._out_of_time():
             return
         limit = best.median_s * (1 + FINAL_MARGIN)
-        measured = [outcome for outcome in in_order(list(self._outcomes.values())) if outcome.ok]
-        near = [outcome for outcome in measured if (outcome.median_s or 0.0) <= limit][:MOST_FINALISTS]
+        near = [outcome for outcome in self._outcomes.measured if (outcome.median_s or 0.0) <= limit][:MOST_FINALISTS]
         if len(near) < 2:
             return
         job = FinalJob(
@@ -293,7 +264,7 @@ class ShapeRun:
             self._progress.say(f"the fastest could not be timed together: {reply.reason}")
             return
         for outcome, timing in zip(near, reply.timings, strict=True):
-            self._keep(replace(outcome, **timing.of_outcome(), measured_at=time.time(), source=""))
+            self._outcomes.keep(replace(outcome, **timing.of_outcome(), measured_at=time.time(), source=""))
 
     # ------------------------------------------------------------------------------------------------ settling
 
@@ -305,26 +276,15 @@ class ShapeRun:
         outcome = Outcome(
             tiles=dict(candidate.tiles),
             status=reply.verdict,
-            details=reply.details,
+            details={**reply.details, TOLD: True} if reply.verdict == "wrong" and self._told else reply.details,
             compile_s=compile_s,
             place=candidate.place,
             predicted_s=candidate.predicted_s,
             measured_at=time.time(),
             **timing,
         )
-        self._keep(outcome)
-        self._progress.settled(outcome, self._best())
-
-    def _keep(self, outcome: Outcome) -> None:
-        self._store.record(self._key(), outcome, structural=self._plan.structural)
-        self._outcomes[outcome.identity] = outcome
-
-    def _key(self) -> Key:
-        """Where a measurement belongs: on a cluster, the environment of the worker that took it."""
-        return replace(self._plan.key, environment=self._environment)
-
-    def _best(self) -> Outcome | None:
-        return next((outcome for outcome in in_order(list(self._outcomes.values())) if outcome.ok), None)
+        self._outcomes.keep(outcome)
+        self._progress.settled(outcome, self._outcomes.best)
 
     # ------------------------------------------------------------------------------------------------ events
 

@@ -10,14 +10,14 @@ import hashlib
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from core.errors import BaselineError
 from core.tuning.baseline import environment
+from core.tuning.baseline.journal import Journal, open_journal
 from core.tuning.baseline.measuring import Settings
 from core.tuning.baseline.process import Build, Worker
 from core.tuning.baseline.snapshot import STATES, Row, Snapshot, Timing
@@ -129,7 +129,7 @@ class _Run:
         ]
         try:
             described = [self._describe(index) for index in range(len(self.builds))]
-            with _journal(partial, self._identity(described)) as journal:
+            with open_journal(partial, self._identity(described)) as journal:
                 for entry in journal.entries:
                     self._take(entry)
                 for index in range(self.settings.passes):
@@ -160,7 +160,7 @@ class _Run:
             )
         return found
 
-    def _pass(self, index: int, journal: _Journal) -> None:
+    def _pass(self, index: int, journal: Journal) -> None:
         if index:
             self._stop()  # every pass in new processes
         forwards = index % 2 == 0
@@ -211,7 +211,7 @@ class _Run:
             self.workers[build] = None
             return {"status": "failed", "reason": str(lost)}
 
-    def _take(self, entry: Mapping[str, Any], journal: _Journal | None = None) -> None:
+    def _take(self, entry: Mapping[str, Any], journal: Journal | None = None) -> None:
         """Notes an answer, in the journal too unless it comes from there."""
         build, index, found = entry["build"], entry["pass"], entry["found"]
         if journal is not None:
@@ -284,41 +284,3 @@ def _timings(passes: Sequence[Mapping[str, Any]]) -> dict[str, Timing]:
     """By name, what every pass timed; a name that a pass lacks is left out."""
     names = [name for name in (*STATES, "copy", "product") if all(name in found for found in passes)]
     return {name: Timing.of([found[name]["median_s"] for found in passes], passes[0][name]["method"]) for name in names}
-
-
-class _Journal:
-    """What has been measured so far, one line each, on disk as soon as it is known."""
-
-    def __init__(self, path: Path | None, entries: list[dict[str, Any]]) -> None:
-        self._file = path.open("a", encoding="utf-8") if path is not None else None
-        self.entries = entries
-
-    def add(self, entry: Mapping[str, Any]) -> None:
-        """Writes one line."""
-        if self._file is not None:
-            print(json.dumps(entry), file=self._file, flush=True)
-
-    def close(self) -> None:
-        if self._file is not None:
-            self._file.close()
-
-
-@contextmanager
-def _journal(path: Path | None, identity: str) -> Iterator[_Journal]:
-    """The journal at `path`, with its entries when it is of the same run, else begun anew."""
-    entries: list[dict[str, Any]] = []
-    if path is not None:
-        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-        whole = []
-        for line in lines:
-            try:
-                whole.append(json.loads(line))
-            except ValueError:
-                break  # the line that was being written when it stopped
-        if whole and whole[0] == {"run": identity}:
-            entries = whole[1:]
-        path.write_text("".join(json.dumps(line) + "\n" for line in [{"run": identity}, *entries]), encoding="utf-8")
-    with ExitStack() as stack:
-        journal = _Journal(path, entries)
-        stack.callback(journal.close)
-        yield journal

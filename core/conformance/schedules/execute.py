@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from core.conformance.schedules import tree
+from core.conformance.schedules.bulk import wait_for_stores
 from core.conformance.schedules.clocks import Clock
-from core.conformance.schedules.copies import copy, wait_for_stores
+from core.conformance.schedules.copies import copy
 from core.conformance.schedules.faults import BarrierMisuse, EndsEarly
 from core.conformance.schedules.lanes import WARP, Lanes
 from core.conformance.schedules.products import fill, meet, multiply, reduce, wait_for_products

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from core.conformance.schedules.copies import boxes, mins_of
 from core.conformance.schedules.expressions import convert
 from core.conformance.schedules.layouts import product_divisions
+from core.conformance.schedules.places import boxes, mins_of
 from core.conformance.schedules.state import Array
 from core.conformance.schedules.tree import Fill, Place, Product, Reduce
 from core.conformance.schedules.warp import Pause, Steps, Warp

@@ -1,15 +1,19 @@
 """Decoding with multi-head latent attention (DeepSeek-V2): one query a head, all heads over one compressed cache."""
 
+from collections.abc import Callable
 from typing import Any
 
 from core._tilelang import import_tilelang
-from core.tiling import kernel, split, stages, threads, tile
+from core.tiling import choice, kernel, split, stages, threads, tile
 
 import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
-from core.ops.attention import LOG2_E, PASS_CONFIGS  # noqa: E402
+from core.ops._attention_steps import in_base_two, online_softmax  # noqa: E402
+from core.ops._mla_launch import Shapes, decode  # noqa: E402
+from core.ops.attention import PASS_CONFIGS  # noqa: E402
+from core.ops.mla_hopper import check, two_groups  # noqa: E402
 
 
 @kernel(out=["O", "partial", "lse"], pass_configs=PASS_CONFIGS)
@@ -26,6 +30,7 @@ def mla_decode(
     block_N: int = tile("N", multiple=16),
     num_stages: int = stages(),
     threads: int = threads(),
+    variant: str = choice("variant", "pipelined", "two_groups", "two_groups_in_turn", by_rule=True),
     splits: int = split("N"),
 ) -> Any:
     """`O[b, h] = softmax((Q[b, h] · KV[b] + Q_rope[b, h] · K_rope[b]) · scale) KV[b]`, keys up to lengths[b].
@@ -40,29 +45,40 @@ def mla_decode(
     (splits, batch, M, dim) and `lse` (splits, batch, M), both float32, hold it in between. With one they are not
     touched and have one element a row.
 
+    Variants: `pipelined` leaves copies and products to TileLang and is for every chip; `two_groups` and
+    `two_groups_in_turn` are scheduled by hand for Hopper (`core.ops.mla_hopper`) and have one tile: 64 heads, 64 keys,
+    2 stages, 256 threads.
+
     Args:
         batch: sequences, with one query each.
         M, N: heads, and rows of the cache of a sequence.
         dim, rope: elements of the compressed part (512 in DeepSeek-V2 and V3) and of the rotated one (64).
         scale: of the scores; None is 1 / sqrt(dim + rope). Models that fold a projection into Q give their own.
         dtype: of Q, KV and O, float16 or bfloat16.
+
+    Raises:
+        KernelError: the scale is not above 0; a variant does not have the tile, or is not for such a cache.
     """
-    base2 = ((dim + rope) ** -0.5 if scale is None else scale) * LOG2_E
+    base2 = in_base_two(scale, dim + rope)
+    shapes = Shapes(batch, M, N, dim, rope, splits, dtype)
+    if variant == "pipelined":
+        return decode(shapes, _pipelined(shapes, base2, block_M, block_N, num_stages, threads))
+    check(shapes, block_M, block_N, num_stages, threads)
+    return decode(shapes, two_groups(shapes, base2=base2, in_turn=variant == "two_groups_in_turn"))
+
+
+def _pipelined(
+    shapes: Shapes, base2: float, block_M: int, block_N: int, num_stages: int, threads: int
+) -> Callable[..., Any]:
+    """A macro with the launch that any chip can run."""
+    batch, M, N, dim, rope, splits, dtype = shapes
     lowest = -T.infinity("float32")
     columns = T.GemmWarpPolicy.FullCol
-    kept = (splits, batch, M) if splits > 1 else (1, 1, 1)
+    # A share of the keys may be empty, and its maximum nothing that could be subtracted.
+    advance = online_softmax(block_M, block_N, base2, floor=-1e30)
 
-    @T.prim_func
-    def main(
-        Q: T.Tensor((batch, M, dim), dtype),
-        Q_rope: T.Tensor((batch, M, rope), dtype),
-        KV: T.Tensor((batch, N, dim), dtype),
-        K_rope: T.Tensor((batch, N, rope), dtype),
-        lengths: T.Tensor((batch,), "int32"),
-        O: T.Tensor((batch, M, dim), dtype),  # noqa: E741  (the papers' letter)
-        partial: T.Tensor((*kept, dim), "float32"),
-        lse: T.Tensor(kept, "float32"),
-    ):
+    @T.macro
+    def macro(Q, Q_rope, KV, K_rope, lengths, O, partial, lse):  # noqa: E741  (the papers' letter)
         with T.Kernel(T.ceildiv(M, block_M), splits, batch, threads=threads) as (x, s, b):
             q = T.alloc_shared((block_M, dim), dtype)
             q_rope = T.alloc_shared((block_M, rope), dtype)
@@ -76,10 +92,13 @@ def mla_decode(
             rescale = T.alloc_fragment((block_M,), "float32")
             tile_sum = T.alloc_fragment((block_M,), "float32")
             row_sum = T.alloc_fragment((block_M,), "float32")
-            tiles = T.ceildiv(lengths[b], block_N)
+            length = T.min(lengths[b], N)
+            tiles = T.ceildiv(length, block_N)
             share = T.ceildiv(tiles, splits)
             start = s * share
-            count = T.max(0, T.min(share, tiles - start))
+            # Once at least, which adds nothing where there is no key: the loop is where a bulk copy of the queries is
+            # waited for, and a block must not end before one has arrived.
+            count = T.max(1, T.min(share, tiles - start))
 
             T.copy(Q[b, x * block_M : (x + 1) * block_M, :], q)
             T.copy(Q_rope[b, x * block_M : (x + 1) * block_M, :], q_rope)
@@ -92,18 +111,10 @@ def mla_decode(
                 T.copy(K_rope[b, first : first + block_N, :], k_rope)
                 T.gemm(q, kv, scores, transpose_B=True, clear_accum=True, policy=columns)
                 T.gemm(q_rope, k_rope, scores, transpose_B=True, policy=columns)
-                if first + block_N > lengths[b]:
+                if first + block_N > length:
                     for i, j in T.Parallel(block_M, block_N):
-                        scores[i, j] = T.if_then_else(first + j < lengths[b], scores[i, j], lowest)
-                T.copy(row_max, old_max)
-                T.reduce_max(scores, row_max, dim=1, clear=False)
-                for i in T.Parallel(block_M):
-                    rescale[i] = T.exp2(old_max[i] * base2 - row_max[i] * base2)
-                for i, j in T.Parallel(block_M, block_N):
-                    scores[i, j] = T.exp2(scores[i, j] * base2 - row_max[i] * base2)
-                T.reduce_sum(scores, tile_sum, dim=1)
-                for i in T.Parallel(block_M):
-                    row_sum[i] = row_sum[i] * rescale[i] + tile_sum[i]
+                        scores[i, j] = T.if_then_else(first + j < length, scores[i, j], lowest)
+                advance(scores, row_max, old_max, rescale, tile_sum, row_sum)
                 T.copy(scores, weights)
                 for i, j in T.Parallel(block_M, dim):
                     output[i, j] *= rescale[i]
@@ -119,23 +130,6 @@ def mla_decode(
                 for i in T.Parallel(block_M):
                     row_sum[i] = T.log2(row_sum[i]) + row_max[i] * base2
                 T.copy(row_sum, lse[s, b, x * block_M : (x + 1) * block_M])
-        if splits > 1:
-            with T.Kernel(M, batch, threads=128) as (h, b):
-                total = T.alloc_fragment((dim,), "float32")
-                largest = T.alloc_var("float32")
-                weight = T.alloc_var("float32")
-                weight_sum = T.alloc_var("float32")
-                largest = lowest
-                for s in T.serial(splits):
-                    largest = T.max(largest, lse[s, b, h])
-                weight_sum = 0.0
-                T.clear(total)
-                for s in T.serial(splits):
-                    weight = T.exp2(lse[s, b, h] - largest)
-                    weight_sum = weight_sum + weight
-                    for j in T.Parallel(dim):
-                        total[j] += weight * partial[s, b, h, j]
-                for j in T.Parallel(dim):
-                    O[b, h, j] = total[j] / weight_sum
 
-    return main
+    launch: Callable[..., Any] = macro
+    return launch

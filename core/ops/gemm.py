@@ -51,7 +51,7 @@ def gemm(
     theirs. In `warp_specialized` warpgroups share a tile: for few tiles, small ones and few rows. In `warpgroups` two
     of them have a half each and do not wait for one another (`threads` is 256, `policy` means nothing): for many large
     tiles. In `split` the blocks of a cluster share K and add up through each other's shared memory (`threads` is twice
-    `block_N`): for few rows with a long K. No rule chooses it; ask for it.
+    `block_N`): for few tiles with a long K.
 
     Args:
         M, N, K: extents, elements; `M` may be symbolic (`T.dynamic`).

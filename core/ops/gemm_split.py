@@ -1,8 +1,8 @@
-"""A matrix product of few rows for chips with warpgroup instructions, TMA and clusters: K is shared within a cluster.
+"""A matrix product of few tiles for chips with warpgroup instructions, TMA and clusters: K is shared within a cluster.
 
-Few rows leave too few tiles to fill a chip, so the blocks of a cluster take a share of K each and add up their parts
+Where the tiles of C are too few to fill a chip, the blocks of a cluster take a share of K each and add up their parts
 through each other's shared memory. The instruction's 64 rows are columns of B: C is computed transposed, and the
-instruction's width is the number of rows there are.
+instruction's width is the number of a tile's rows, so that few rows are no waste.
 """
 
 from typing import Any
@@ -31,6 +31,10 @@ def split_gemm(
     """The PrimFunc of a product.
 
     Args:
+        product: what is computed, in the order its tensors are taken.
+        block_M, block_N, block_K: extents of a tile, elements; `block_N` is a multiple of 64, and twice as many threads
+            multiply, with 128 more that copy.
+        num_stages: tiles of A and B in flight.
         splits: blocks of a cluster, each with its share of K; at most 8, and a divisor of `block_M`.
 
     Raises:

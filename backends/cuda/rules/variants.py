@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from core.hardware import Chip
-from core.tiling import KernelShape, Prediction, TileRule, Tiles
+from core.tiling import KernelShape, Prediction, TileRule, Tiles, Value
 from core.tiling.constraints import blocks_of, number, operand_bytes
 
 #: What a variant that schedules copies and products by hand needs of the chip.
 _FEATURES = frozenset({"wgmma", "tma", "clusters"})
-_PLAIN, _SHARED, _APART = "tiled", "warp_specialized", "warpgroups"
+_PLAIN, _SHARED, _APART, _SPLIT = "tiled", "warp_specialized", "warpgroups", "split"
 #: A bulk copy's rows start at multiples of this.
 _ROW_BYTES = 16
 #: What `warpgroups` is for: two that multiply, on tiles with a whole line of shared memory a row.
 _CONSUMERS, _SIDE, _DEPTH_BYTES = 256, 128, 128
 #: What `warp_specialized` is for: one warpgroup that multiplies, on tiles with fewer elements.
 _CONSUMER, _ROWS, _LARGEST_TILE = 128, 64, 128 * 128
+#: What `split` is for: so many rows and terms, and tiles of 64 x 64 for no more than half of the units. On an H200
+#: 512 x 512 x 16384 was measured; fewer rows live on the bandwidth of B, and nothing was measured that K is split for.
+_LEAST_ROWS, _LONG_K = 128, 8192
 
 
 def variant_rule(chip: Chip, kernel: KernelShape) -> TileRule | None:
@@ -30,18 +33,22 @@ def variant_rule(chip: Chip, kernel: KernelShape) -> TileRule | None:
     if not able or blocks is None or units is None:
         return TileRule("cuda.variant", "no warpgroups, or rows that cannot be copied in bulk", values=_values(_PLAIN))
     if blocks < units:
+        values: dict[str, tuple[Value, ...]] = {**_values(_SHARED, _PLAIN), "cluster": (1, 2)}
+        if _SPLIT in options and _leaves_half_idle(kernel, units):
+            values |= {**_values(_SHARED, _PLAIN, _SPLIT), "split_K": (1, 2, 4, 8)}
         return TileRule(
             "cuda.variant",
-            "few tiles: small ones, each with a warp that only copies and as many stages as there is room for",
-            values={**_values(_SHARED, _PLAIN), "cluster": (1, 2)},
-            leave_out=_leave_out(operand_bytes(kernel)),
+            "few tiles: small ones, each with a warp that only copies and as many stages as there is room for; a long K"
+            " is shared by the blocks of a cluster",
+            values=values,
+            leave_out=_leave_out(operand_bytes(kernel), units),
             weigh=_near_tie,
         )
     return TileRule(
         "cuda.variant",
         "blocks that stay load the next tile's operands while they store this one's result; neighbours share a tile",
         values={**_values(_APART, _PLAIN), "cluster": (2, 1), "workers": (units, 0)},
-        leave_out=_leave_out(operand_bytes(kernel)),
+        leave_out=_leave_out(operand_bytes(kernel), units),
     )
 
 
@@ -50,7 +57,19 @@ def _near_tie(kernel: KernelShape, tiles: Tiles, prediction: Prediction) -> floa
     return 1.0 if tiles.get("variant") == _SHARED else 1.03
 
 
-def _values(*variants: str) -> dict[str, tuple[str, ...]]:
+def _leaves_half_idle(kernel: KernelShape, units: int) -> bool:
+    """Whether there are too few tiles for the chip, and enough terms in each sum to share."""
+    rows, terms, tiles = kernel.dimensions.get("M", 0), kernel.dimensions.get("K", 0), _tiles(kernel, _ROWS, _ROWS)
+    return rows >= _LEAST_ROWS and terms >= _LONG_K and tiles is not None and 2 * tiles <= units
+
+
+def _tiles(kernel: KernelShape, rows: int, columns: int) -> int | None:
+    """Tiles of all products of a batch; None where an extent is symbolic."""
+    blocks = blocks_of(kernel, rows, columns)
+    return None if blocks is None else blocks * kernel.dimensions.get("batch", 1)
+
+
+def _values(*variants: str) -> dict[str, tuple[Value, ...]]:
     return {"variant": variants}
 
 
@@ -60,13 +79,23 @@ def _aligned(kernel: KernelShape) -> bool:
     return all(kernel.dimensions.get(name, 1) * element % _ROW_BYTES == 0 for name in ("N", "K"))
 
 
-def _leave_out(element: int) -> Callable[[KernelShape, Tiles], str | None]:
+def _leave_out(element: int, units: int) -> Callable[[KernelShape, Tiles], str | None]:
     """Leaves out what one variant does not have, and of another what its design is not for."""
 
     def unwanted(kernel: KernelShape, tiles: Tiles) -> str | None:
         variant = tiles.get("variant")
         stays, shares = bool(number(tiles, "workers")), (number(tiles, "cluster") or 1) > 1
         m, n, k, threads = (number(tiles, key) or 0 for key in ("M", "N", "K", "threads"))
+        splits = number(tiles, "split_K") or 1
+        if variant == _SPLIT:
+            if stays or shares:
+                return "its clusters share K, and do so once"
+            blocks = (_tiles(kernel, m, n) or 0) * splits
+            if threads != 2 * n or m % splits or not units < 2 * blocks <= 2 * units:
+                return f"this variant is for {2 * n} threads, and as many shares of K as fill the chip once"
+            return None
+        if splits > 1:
+            return f"K is shared in the variant {_SPLIT}"
         if variant == _PLAIN:
             return "clusters and blocks that stay are of the variants by hand" if stays or shares else None
         if variant == _APART:

@@ -27,6 +27,7 @@ TIMEOUT_S = 0.9
 
 _GPU_ROW = re.compile(r"^\|\s*(?P<index>\d+)\s+(?P<name>[A-Za-z][\w ./-]*?)(?:\s+(?:Off|On))?\s*\|")
 _MEMORY_ROW = re.compile(r"\|\s*\d+\s*/\s*(?P<total>\d+)\s*MiB")
+_DRIVER = re.compile(r"Kernel Mode Driver Version:\s*(?P<version>\d\S*)")
 _ISA = re.compile(r"Name:\s+\S*?(XCORE\d+[a-zA-Z]*)", re.IGNORECASE)
 
 
@@ -94,6 +95,8 @@ def parse_mx_smi(text: str) -> tuple[list[DetectedDevice], str]:
             rows.append((int(row["index"]), row["name"].strip(), None))
         elif rows and (row := _MEMORY_ROW.search(line)):
             rows[-1] = (*rows[-1][:2], int(row["total"]) * 1024**2)
+    version = _DRIVER.search(text)
+    driver = version["version"] if version else ""
     devices, undescribed = [], []
     for index, name, memory in rows:
         chip = chip_by_device_name(tilehal_chips(), name)
@@ -101,7 +104,10 @@ def parse_mx_smi(text: str) -> tuple[list[DetectedDevice], str]:
             undescribed.append(name)
             continue
         facts = {"memories.global.capacity_bytes": memory} if memory else {}
-        devices.append(DetectedDevice(chip.name, index, f"mx-smi: {name}", torch_device=f"cuda:{index}", facts=facts))
+        found = DetectedDevice(
+            chip.name, index, f"mx-smi: {name}", torch_device=f"cuda:{index}", facts=facts, driver=driver
+        )
+        devices.append(found)
     return devices, f"no chip is described as {', '.join(undescribed)}" if undescribed else "no device listed"
 
 

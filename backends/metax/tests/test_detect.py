@@ -59,6 +59,11 @@ def test_devices_from_mx_smi():
     assert devices[0].facts == {"memories.global.capacity_bytes": 65536 * 2**20}
 
 
+def test_the_driver_is_the_one_mx_smi_names_where_it_names_one():
+    assert {device.driver for device in parse_mx_smi(MX_SMI)[0]} == {"2.16.0"}
+    assert {device.driver for device in parse_mx_smi(OLD_MX_SMI)[0]} == {""}
+
+
 def test_devices_from_an_older_mx_smi():
     devices, _ = parse_mx_smi(OLD_MX_SMI)
     assert [device.chip for device in devices] == ["c500"]

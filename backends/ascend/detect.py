@@ -6,13 +6,12 @@ import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from backends.ascend.chips import tilehal_chips
 from core.hardware import Chip
-from core.plugins import DetectedDevice, hookimpl
+from core.plugins import DetectedDevice, Detection, hookimpl
 
 #: The driver's control device, and the folder where `npu-smi` lives when PATH does not have it.
 DRIVER_FILE = "/dev/davinci_manager"
@@ -23,14 +22,6 @@ TIMEOUT_S = 0.95
 _NPU_ROW = re.compile(r"^\|\s*(?P<npu>\d+)\s+(?:\|\s*)?(?P<name>(?:Ascend)?\d{3}[\w-]*)\s*\|")
 _MEMORY_ROW = re.compile(r"\|\s*[0-9A-Fa-f]{4}:[0-9A-Fa-f]{2}:.*/\s*(?P<total>\d+)\s*\|\s*$")
 _BOARD_FIELD = re.compile(r"^\s*(?P<key>Chip Type|Chip Name|NPU Name)\s*:\s*(?P<value>\S+)", re.MULTILINE)
-
-
-@dataclass(frozen=True, slots=True)
-class Detection:
-    """What was found and, in one line, why: shown where no device counts."""
-
-    devices: tuple[DetectedDevice, ...]
-    reason: str
 
 
 @hookimpl

@@ -11,14 +11,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from backends.cuda.chips import tilehal_chips
 from core.hardware import chip_by_device_name
-from core.plugins import DetectedDevice, hookimpl
+from core.plugins import DetectedDevice, Detection, hookimpl
 
 #: Files of NVIDIA's kernel driver; the last is its stand-in under WSL.
 DRIVER_FILES = ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg")
@@ -44,14 +44,6 @@ _FACTS = {
     "memories.shared.static_per_block_bytes": ("shared_per_block", 1),
     "memories.shared.reserved_per_block_bytes": ("shared_reserved_per_block", 1),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Detection:
-    """What was found and, in one line, why: shown where no device counts."""
-
-    devices: tuple[DetectedDevice, ...]
-    reason: str
 
 
 @hookimpl

@@ -10,13 +10,12 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from backends.metax.chips import tilehal_chips
 from core.hardware import chip_by_device_name
-from core.plugins import DetectedDevice, hookimpl
+from core.plugins import DetectedDevice, Detection, hookimpl
 
 #: The control device of MetaX's kernel driver.
 DRIVER_FILE = "/dev/mxcd"
@@ -29,14 +28,6 @@ _GPU_ROW = re.compile(r"^\|\s*(?P<index>\d+)\s+(?P<name>[A-Za-z][\w ./-]*?)(?:\s
 _MEMORY_ROW = re.compile(r"\|\s*\d+\s*/\s*(?P<total>\d+)\s*MiB")
 _DRIVER = re.compile(r"Kernel Mode Driver Version:\s*(?P<version>\d\S*)")
 _ISA = re.compile(r"Name:\s+\S*?(XCORE\d+[a-zA-Z]*)", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class Detection:
-    """What was found and, in one line, why: shown where no device counts."""
-
-    devices: tuple[DetectedDevice, ...]
-    reason: str
 
 
 @hookimpl

@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from core._functions import closure_of
+
 #: Rewrites kept; a kernel has one, and one for each of its macros.
 _MOST = 256
 
@@ -98,7 +100,7 @@ def _rewritten(function: Any) -> Any:
     assert original is not None
     if not isinstance(function, types.FunctionType):
         return original(function)
-    closure = _closure(function)
+    closure = closure_of(function)
     with _lock:
         known = _kept.get(id(function.__code__))
         if known is not None and known.serves(function, closure):
@@ -175,13 +177,3 @@ def _meaning(path: str, launch: bool, function: types.FunctionType, closure: Map
     from tilelang.language.kernel import is_kernel_launch_factory
 
     return bool(is_kernel_launch_factory(value))
-
-
-def _closure(function: types.FunctionType) -> dict[str, Any]:
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            found[name] = cell.cell_contents
-        except ValueError:  # not bound yet
-            continue
-    return found

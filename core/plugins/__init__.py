@@ -14,7 +14,16 @@ if TYPE_CHECKING:
     from core.plugins.entries import Entry, discover, local_entry
     from core.plugins.hookspecs import HOOK_NAMES, hookspec
     from core.plugins.loading import hookimpl
-    from core.plugins.records import Answer, BuildRequest, DetectedDevice, Finding, FusionRule, Severity, Stage
+    from core.plugins.records import (
+        Answer,
+        BuildRequest,
+        DetectedDevice,
+        Detection,
+        Finding,
+        FusionRule,
+        Severity,
+        Stage,
+    )
     from core.plugins.registry import Failure, Manager, manager, use_manager
 
 __all__ = [
@@ -23,6 +32,7 @@ __all__ = [
     "Backend",
     "BuildRequest",
     "DetectedDevice",
+    "Detection",
     "Entry",
     "Failure",
     "Finding",
@@ -45,7 +55,7 @@ _HOME = {
     "hookspecs": ("HOOK_NAMES", "hookspec"),
     "loading": ("hookimpl",),
     "registry": ("Failure", "Manager", "manager", "use_manager"),
-    "records": ("Answer", "BuildRequest", "DetectedDevice", "Finding", "FusionRule", "Severity", "Stage"),
+    "records": ("Answer", "BuildRequest", "DetectedDevice", "Detection", "Finding", "FusionRule", "Severity", "Stage"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

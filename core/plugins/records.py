@@ -39,6 +39,19 @@ class DetectedDevice:
 
 
 @dataclass(frozen=True, slots=True)
+class Detection:
+    """What a detector found, for a package's own `tilehal_detect` and `tilehal_diagnose` to share.
+
+    Attributes:
+        devices: the devices that count, best first.
+        reason: what was asked and what it answered, one line: shown where no device counts.
+    """
+
+    devices: tuple[DetectedDevice, ...]
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Answer:
     """What a vendor's toolchain itself says a chip is, for `describe --verify`.
 

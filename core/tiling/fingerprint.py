@@ -18,6 +18,8 @@ import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from core._functions import closure_of
+
 if TYPE_CHECKING:
     from core.tiling.factory import KernelFactory
 
@@ -64,7 +66,7 @@ class _Reader:
         tree = _tree(function)
         if tree is None:
             return ["code", _code(function.__code__)]
-        scope = {**function.__globals__, **_closure(function)}
+        scope = {**function.__globals__, **closure_of(function)}
         return ["source", _plain(tree), {name: self.value(value) for name, value in _references(tree, scope)}]
 
     def value(self, value: Any) -> Any:
@@ -113,16 +115,6 @@ def _references(tree: ast.AST, scope: Mapping[str, Any]) -> Iterator[tuple[str, 
                 value = getattr(module, node.attr, missing)
                 if value is not missing:
                     yield f"{node.value.id}.{node.attr}", value
-
-
-def _closure(function: types.FunctionType) -> dict[str, Any]:
-    found = {}
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            found[name] = cell.cell_contents
-        except ValueError:  # not bound yet
-            continue
-    return found
 
 
 def _tree(function: types.FunctionType) -> ast.AST | None:

@@ -1,7 +1,8 @@
 """The operator library: one portable TileLang source per operator, tile parameters chosen by the chip's rules.
 
 Each operator is a module of its name with a `@core.kernel` factory in it (`core.ops.gemm.gemm`). Modules are imported
-on first use, because they import tilelang.
+on first use, because they import tilelang. A module whose name begins with an operator's is a variant of it for some
+chips (`gemm_split`, `attention_hopper`); what an underscore begins, several modules share.
 """
 
 from __future__ import annotations

@@ -41,7 +41,11 @@ def warp_specialized(
     """The PrimFunc of a product.
 
     Args:
+        product: what is computed, in the order its tensors are taken.
+        block_M, block_N, block_K: extents of a tile, elements.
+        num_stages: tiles of A and B in flight.
         threads: of the consumers, a multiple of 128; one warpgroup more is launched.
+        policy: `T.GemmWarpPolicy` by which the consumers share a tile.
         panel: width of the launch order's panels, in tiles of C; 0 is column by column.
         cluster: blocks along M that share their tile of B.
         workers: blocks that stay and take tile after tile; 0 launches one block (or cluster) a tile.

@@ -44,8 +44,9 @@ def gemm(
 ) -> Any:
     """`C = activation(op(A) @ op(B) + bias) + residual`, rounded once.
 
-    The kernel takes A, B, then the bias (N) and the residual (as C) where there are any, then C. A block computes
-    `block_M` x `block_N` of C. The tile of C leaves through shared memory, in whole rows.
+    A is (M, K), B (K, N), C (M, N). The kernel takes A, B, then the bias (N) and the residual (as C) where there are
+    any, then C. A block computes `block_M` x `block_N` of C in steps of `block_K`. The tile of C leaves through shared
+    memory, in whole rows.
 
     Three variants are for chips with bulk copies and warpgroup instructions; `cluster`, `workers` and `splits` are
     theirs. In `warp_specialized` warpgroups share a tile: for few tiles, small ones and few rows. In `warpgroups` two
@@ -55,17 +56,19 @@ def gemm(
 
     Args:
         M, N, K: extents, elements; `M` may be symbolic (`T.dynamic`).
-        dtype: of A and B: float16, bfloat16, float32, float8_e4m3fn, float8_e5m2, int8.
+        dtype: of A and B: float16, bfloat16, float32, float8_e4m3fn, float8_e5m2, int8; others go without the chip's
+            matrix unit.
         out_dtype: of C, the bias and the residual; None is `dtype`, int32 for 8-bit integers, float16 for 8-bit floats.
-        accum_dtype: of the sums; None is float32, int32 for integers.
-        trans_a, trans_b: A is stored as K x M, B as N x K.
+        accum_dtype: of the sums; None is float32, int32 for integers of up to 32 bits, `dtype` for wider numbers.
+        trans_a, trans_b: A is stored as (K, M), B as (N, K).
         batch: this many products at once: A, B, C and the residual get a first dimension. None is one without it.
         bias: whether a row of N elements is added to every row.
         activation: a key of `core.ops.activations.ACTIVATIONS`, or None.
         residual: whether a matrix is added at the end.
 
     Raises:
-        KernelError: there is no such activation, or it is none for integers; a variant does not have the tile.
+        KernelError: there is no such activation, or it is none for integers; a variant does not have the tile, or K is
+            shared (`splits`) by one that does not share it.
     """
     product = Product.typed(
         M,

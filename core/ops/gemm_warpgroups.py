@@ -51,7 +51,11 @@ class WarpgroupTile:
 
 
 def warpgroup_gemm(product: Product, tile: WarpgroupTile) -> Any:
-    """The PrimFunc of a product.
+    """The PrimFunc of a product, in blocks of 384 threads: a warpgroup that copies and two that multiply.
+
+    Args:
+        product: what is computed, in the order its tensors are taken.
+        tile: how it is cut.
 
     Raises:
         KernelError: the tile cannot be shared between two warpgroups of 64 rows, or one of them would have no rows.

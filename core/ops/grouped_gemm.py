@@ -36,7 +36,8 @@ def grouped_gemm(
     Args:
         groups: matrices in B: the experts.
         M, N, K: rows of all groups together, columns, and terms.
-        dtype, out_dtype, accum_dtype: of A and B, of C (None is `dtype`), and of the sums.
+        dtype: of A and B, as for `core.ops.gemm.gemm`.
+        out_dtype, accum_dtype: of C (None is `dtype`), and of the sums: "int32" for integers.
         trans_b: B's matrices are stored as (N, K), the order of a weight of `torch.nn.Linear`.
     """
     out_dtype = out_dtype or dtype

@@ -3,8 +3,9 @@
 from typing import Any
 
 from core._tilelang import import_tilelang
-from core.ops._rows import padded
-from core.tiling import kernel, threads, tile
+from core.ops._row_walks import walk
+from core.ops._rows import Rows, padded
+from core.tiling import buffers, choice, kernel, threads, tile, workers
 
 import_tilelang()
 
@@ -21,20 +22,33 @@ def layernorm(
     block_M: int = tile("M"),
     block_N: int = tile("N"),
     threads: int = threads(),
+    variant: str = choice("variant", "staged", "direct", "bulk"),
+    workers: int = workers(),
+    buffers: int = buffers(maximum=8),
 ) -> Any:
     """`Y = (X - mean) / sqrt(variance + eps) * weight + bias` over each row, computed in float32.
 
-    A block holds `block_M` rows. With `block_N` at least N it holds them whole, reads them once and stages them through
-    shared memory both ways; the variance is that of the differences to the mean. With less, it walks over them twice,
-    `block_N` columns at a time: the first pass joins the tiles' means and sums of squared differences (Chan, Golub and
-    LeVeque 1979), the second writes.
+    A block holds `block_M` rows. With `block_N` at least N it holds them whole and reads them once; the variance is
+    that of the differences to the mean. With less, it walks over them twice, `block_N` columns at a time: the first
+    pass joins the tiles' means and sums of squared differences (Chan, Golub and LeVeque 1979), the second writes.
+
+    Variants: `staged` takes rows through shared memory both ways; `direct`, for whole rows, keeps them in registers
+    from the load to the store (:class:`core.ops._rows.Rows`), and its blocks may be persistent (`workers`), with
+    `weight` and `bias` read once a block.
 
     Args:
         M: rows; may be symbolic (`T.dynamic`).
         N: elements of a row, of `weight` and of `bias`.
         dtype: of X, `weight`, `bias` and Y.
         eps: added to the variance.
+
+    Raises:
+        KernelError: the variant does not have what the other parameters ask for.
     """
+    shared = {"block_M": block_M, "threads": threads, "workers": workers, "buffers": buffers}
+    rows = Rows.of("layernorm", variant, M, N, block_N, dtype=dtype, **shared)
+    if rows is not None:
+        return _in_registers(rows, eps)
     width = padded(N) if block_N >= N else block_N
 
     @T.macro
@@ -127,3 +141,51 @@ def layernorm(
                 write(Y, bx * block_M, k * width, w, b, tile, x, mean, spread)
 
     return tiled
+
+
+def _in_registers(rows: Rows, eps: float) -> Any:
+    """The PrimFunc of the variants that keep whole rows in registers."""
+    sum_of, fetch, store = rows.reduce("sum"), rows.fetch(), rows.store()
+    share = 1.0 / rows.N
+
+    @T.macro
+    def normalise(tiles, vectors, outputs, tile):
+        x = T.alloc_fragment(rows.tile, "float32")
+        mean = T.alloc_fragment((rows.block_M,), "float32")
+        scale = T.alloc_fragment((rows.block_M,), "float32")
+        w = T.alloc_fragment(rows.row, rows.dtype)
+        b = T.alloc_fragment(rows.row, rows.dtype)
+        if not rows.stay:
+            # From memory, early: nothing waits for them until the statistics are known.
+            fetch(vectors, 0, w)
+            fetch(vectors, 1, b)
+        sum_of(tiles[0], mean)
+        for i in T.Parallel(rows.block_M):
+            mean[i] = mean[i] * share
+        for i, p, g, j in T.Parallel(*rows.tile):
+            difference = T.cast(tiles[0][i, p, g, j], "float32") - mean[i]
+            x[i, p, g, j] = rows.inside(p, g, j, difference * difference, 0.0)
+        sum_of(x, scale)
+        for i in T.Parallel(rows.block_M):
+            scale[i] = T.rsqrt(scale[i] * share + eps)
+        if rows.stay:
+            fetch(vectors, 0, w)
+            fetch(vectors, 1, b)
+        for i, p, g, j in T.Parallel(*rows.tile):
+            difference = T.cast(tiles[0][i, p, g, j], "float32") - mean[i]
+            tiles[0][i, p, g, j] = difference * scale[i] * w[p, g, j] + b[p, g, j]
+        store(tiles[0], outputs, 0, tile)
+
+    over = walk(rows, normalise)
+
+    @T.prim_func
+    def in_registers(
+        X: T.Tensor((rows.M, rows.N), rows.dtype),
+        weight: T.Tensor((rows.N,), rows.dtype),
+        bias: T.Tensor((rows.N,), rows.dtype),
+        Y: T.Tensor((rows.M, rows.N), rows.dtype),
+    ):
+        with T.Kernel(rows.blocks, threads=rows.threads) as bx:
+            over(bx, (X,), (weight, bias), (Y,))
+
+    return in_registers

@@ -3,8 +3,9 @@
 from typing import Any
 
 from core._tilelang import import_tilelang
-from core.ops._rows import padded
-from core.tiling import kernel, threads, tile
+from core.ops._row_walks import walk
+from core.ops._rows import Rows, padded
+from core.tiling import buffers, choice, kernel, threads, tile, workers
 
 import_tilelang()
 
@@ -14,7 +15,12 @@ import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm
 _LOG2_E = 1.4426950408889634
 
 
-@kernel(out=["Y"])
+#: A softmax's exponentials are at most 1, and below 2**-126 nothing: where one instruction gives that, it is enough.
+#: Exact ones cost three instructions more an element on NVIDIA's chips.
+PASS_CONFIGS = {"tl.enable_fast_math": True}
+
+
+@kernel(out=["Y"], pass_configs=PASS_CONFIGS)
 def softmax(
     M: Any,
     N: int,
@@ -23,18 +29,31 @@ def softmax(
     block_M: int = tile("M"),
     block_N: int = tile("N"),
     threads: int = threads(),
+    variant: str = choice("variant", "staged", "direct", "bulk"),
+    workers: int = workers(),
+    buffers: int = buffers(maximum=8),
 ) -> Any:
     """Softmax of each row of X, computed in float32.
 
-    A block holds `block_M` rows. With `block_N` at least N it holds them whole, reads them once and stages them through
-    shared memory both ways. With less, it walks over them twice, `block_N` columns at a time: the first pass keeps the
-    largest element and the sum of the powers so far, the second writes.
+    A block holds `block_M` rows. With `block_N` at least N it holds them whole and reads them once. With less, it walks
+    over them twice, `block_N` columns at a time: the first pass keeps the largest element and the sum of the powers so
+    far, the second writes.
+
+    Variants: `staged` takes rows through shared memory both ways; `direct`, for whole rows, keeps them in registers
+    from the load to the store (:class:`core.ops._rows.Rows`), and its blocks may be persistent (`workers`).
 
     Args:
         M: rows; may be symbolic (`T.dynamic`).
         N: elements of a row.
         dtype: of X and Y.
+
+    Raises:
+        KernelError: the variant does not have what the other parameters ask for.
     """
+    shared = {"block_M": block_M, "threads": threads, "workers": workers, "buffers": buffers}
+    rows = Rows.of("softmax", variant, M, N, block_N, dtype=dtype, **shared)
+    if rows is not None:
+        return _in_registers(rows)
     lowest = -T.infinity("float32")
     width = padded(N) if block_N >= N else block_N
 
@@ -103,3 +122,44 @@ def softmax(
                 T.copy(tile, Y[bx * block_M, k * width])
 
     return tiled
+
+
+def _in_registers(rows: Rows) -> Any:
+    """The PrimFunc of the variants that keep whole rows in registers."""
+    lowest = -T.infinity("float32")
+    maximum, total_of, store = rows.reduce("max"), rows.reduce("sum"), rows.store()
+    # One multiply-add an element where nothing can overflow. Of bfloat16 and float32 the lowest number, a usual mask,
+    # times log2 e is minus infinity, and there a difference comes first.
+    fused = rows.dtype == "float16"
+
+    @T.macro
+    def normalise(tiles, vectors, outputs, tile):
+        x = T.alloc_fragment(rows.tile, "float32")
+        shift = T.alloc_fragment((rows.block_M,), "float32")
+        total = T.alloc_fragment((rows.block_M,), "float32")
+        for i, p, g, j in T.Parallel(*rows.tile):
+            x[i, p, g, j] = rows.inside(p, g, j, T.cast(tiles[0][i, p, g, j], "float32"), lowest)
+        maximum(x, shift)
+        if fused:
+            for i in T.Parallel(rows.block_M):
+                shift[i] = shift[i] * _LOG2_E
+            for i, p, g, j in T.Parallel(*rows.tile):
+                x[i, p, g, j] = T.exp2(x[i, p, g, j] * _LOG2_E - shift[i])
+        else:
+            for i, p, g, j in T.Parallel(*rows.tile):
+                x[i, p, g, j] = T.exp2((x[i, p, g, j] - shift[i]) * _LOG2_E)
+        total_of(x, total)
+        for i in T.Parallel(rows.block_M):
+            total[i] = 1.0 / total[i]
+        for i, p, g, j in T.Parallel(*rows.tile):
+            tiles[0][i, p, g, j] = x[i, p, g, j] * total[i]
+        store(tiles[0], outputs, 0, tile)
+
+    over = walk(rows, normalise)
+
+    @T.prim_func
+    def in_registers(X: T.Tensor((rows.M, rows.N), rows.dtype), Y: T.Tensor((rows.M, rows.N), rows.dtype)):
+        with T.Kernel(rows.blocks, threads=rows.threads) as bx:
+            over(bx, (X,), (), (Y,))
+
+    return in_registers

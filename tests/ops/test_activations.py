@@ -32,6 +32,19 @@ def test_gating_in_the_simulators(target, name):
     references.assert_near(y, expected, references.rows_tolerance("float16"))
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize(
+    ("factory", "shape"),
+    [(activation, (1 << 24,)), (gated_activation, (4096, 4096)), (gated_activation, (70000, 11008))],
+)
+def test_an_h200_moves_16_bytes_at_a_time(factory, shape, dtype):
+    code = factory.compile(*shape, dtype=dtype, target="cuda:h200", build=False).get_kernel_source()
+    vector = "uint4" if dtype == "float16" else "float4"
+    assert f"*({vector}*)(Y + " in code
+    assert f"*({vector}*)(X + " in code
+    assert not any(f"*({narrow}*)({tensor} + " in code for narrow in ("uint2", "uint1", "float2") for tensor in "XY")
+
+
 def test_an_unknown_function_is_refused():
     with pytest.raises(core.KernelError, match="there is no activation 'swish'"):
         activation.compile(1000, name="swish", target="cpu")

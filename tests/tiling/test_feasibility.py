@@ -67,7 +67,7 @@ def test_a_row_turns_out_as_it_did(row: Mapping[str, Any]) -> None:
     factory = getattr(importlib.import_module(f"core.ops.{row['operator']}"), row["operator"])
     problem = TileProblem.of(factory, (), row["arguments"], row["target"])
     # What a kernel has got since the record was made does nothing at its neutral value.
-    neutral = {"split": 1, "swizzle": 0, "workers": 0, "warp_policy": 0}
+    neutral = {"split": 1, "swizzle": 0, "workers": 0, "warp_policy": 0, "buffers": 1}
     tiles = {
         name: row["tiles"].get(name, p.choices[0] if p.choices else neutral.get(p.role))
         for name, p in factory.parameters.items()

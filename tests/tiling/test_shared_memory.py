@@ -26,7 +26,11 @@ def both(factory: Any, arguments: dict[str, Any], tiles: tuple[int, ...], target
     """(predicted from the profile, laid out by lowering) bytes of shared memory of a block."""
     chip = core.chip(target)
     names = [name for name, p in factory.parameters.items() if p.role in ("tile", "stages", "threads")]
-    others = {name: p.choices[0] if p.choices else 0 for name, p in factory.parameters.items() if name not in names}
+    others = {
+        name: p.choices[0] if p.choices else p.minimum or 0
+        for name, p in factory.parameters.items()
+        if name not in names
+    }
     traced = factory.trace(factory.arguments((), arguments), {**others, **dict(zip(names, tiles, strict=True))})
     program = Program(traced.prim_func, traced.out_idx)
     lowered = manager().backend(chip.vendor).call("tilehal_lower", chip, program=program, options=CompileOptions())

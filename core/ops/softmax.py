@@ -29,7 +29,7 @@ def softmax(
     block_M: int = tile("M"),
     block_N: int = tile("N"),
     threads: int = threads(),
-    variant: str = choice("variant", "staged", "direct", "bulk"),
+    variant: str = choice("variant", "staged", "direct", "bulk", by_rule=True),
     workers: int = workers(),
     buffers: int = buffers(maximum=8),
 ) -> Any:

@@ -1,6 +1,7 @@
 """Arithmetic in expressions: rounding after every operation, wrapping integers, division, NaN."""
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -25,6 +26,26 @@ def binary(dtype: str, elements: int, operation: Callable[[Any, Any], Any], resu
     return kernel
 
 
+def each(
+    cpu: Compile,
+    operations: Mapping[str, Callable[[Any, Any], Any]],
+    x: torch.Tensor,
+    y: torch.Tensor,
+    result: str = "",
+) -> dict[str, torch.Tensor]:
+    """What each operation gives for `x` and `y`; one kernel computes them all."""
+    dtype, elements, shape = str(x.dtype).removeprefix("torch."), x.numel(), (len(operations), x.numel())
+
+    @T.prim_func
+    def kernel(X: T.Tensor((elements,), dtype), Y: T.Tensor((elements,), dtype), Z: T.Tensor(shape, result or dtype)):
+        with T.Kernel(T.ceildiv(elements, 1024)) as bx:
+            for i in T.Parallel(1024):
+                for row, operation in enumerate(operations.values()):
+                    Z[row, bx * 1024 + i] = operation(X[bx * 1024 + i], Y[bx * 1024 + i])
+
+    return dict(zip(operations, cpu(kernel, [2])(x, y), strict=True))
+
+
 def operands(dtype: str, elements: int = 3000) -> tuple[torch.Tensor, torch.Tensor]:
     gen = torch.Generator().manual_seed(5)
     kind = getattr(torch, dtype)
@@ -47,14 +68,11 @@ def equal(got: torch.Tensor, want: torch.Tensor) -> bool:
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
-@pytest.mark.parametrize("name", ["add", "sub", "mul", "div"])
-def test_floats_round_once_per_operation(cpu: Compile, dtype: str, name: str) -> None:
-    def operation(a: Any, b: Any) -> Any:
-        return {"add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b, "div": lambda: a / b}[name]()
-
+def test_floats_round_once_per_operation(cpu: Compile, dtype: str) -> None:
     x, y = operands(dtype)
-    z = cpu(binary(dtype, x.numel(), operation), [2])(x, y)
-    assert equal(z, operation(x, y))
+    operations = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv}
+    for name, z in each(cpu, operations, x, y).items():
+        assert equal(z, operations[name](x, y)), name
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -69,32 +87,27 @@ def test_a_chain_of_narrow_operations_rounds_after_each(cpu: Compile, dtype: str
 
 def test_a_float32_literal_computes_in_float32_and_an_int_literal_in_the_operand_s_type(cpu: Compile) -> None:
     x, y = operands("float16")
-    assert equal(
-        cpu(binary("float16", x.numel(), lambda a, b: a * 0.1 + b), [2])(x, y), ((x.float() * 0.1) + y.float()).half()
-    )
-    assert equal(cpu(binary("float16", x.numel(), lambda a, b: a * 3 + b), [2])(x, y), x * 3 + y)
+    got = each(cpu, {"float": lambda a, b: a * 0.1 + b, "int": lambda a, b: a * 3 + b}, x, y)
+    assert equal(got["float"], ((x.float() * 0.1) + y.float()).half())
+    assert equal(got["int"], x * 3 + y)
 
 
-def test_float32_multiply_and_add_are_not_fused(cpu: Compile) -> None:
+def test_float32_multiply_and_add_are_not_fused_and_subtraction_keeps_its_grouping(cpu: Compile) -> None:
     x, y = operands("float32")
-    assert equal(cpu(binary("float32", x.numel(), lambda a, b: a * b + a), [2])(x, y), x * y + x)
-
-
-def test_subtraction_keeps_its_grouping(cpu: Compile) -> None:
-    x, y = operands("float32")
-    z = cpu(binary("float32", x.numel(), lambda a, b: a - (b - a) - (b + (a - b))), [2])(x, y)
-    assert equal(z, x - (y - x) - (y + (x - y)))
+    operations: dict[str, Callable[[Any, Any], Any]] = {
+        "multiply and add": lambda a, b: a * b + a,
+        "subtractions": lambda a, b: a - (b - a) - (b + (a - b)),
+    }
+    for name, z in each(cpu, operations, x, y).items():
+        assert equal(z, operations[name](x, y)), name
 
 
 @pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64", "uint8"])
-@pytest.mark.parametrize("name", ["add", "sub", "mul"])
-def test_integers_wrap_at_their_own_width(cpu: Compile, dtype: str, name: str) -> None:
-    def operation(a: Any, b: Any) -> Any:
-        return {"add": lambda: a + b, "sub": lambda: a - b, "mul": lambda: a * b}[name]()
-
+def test_integers_wrap_at_their_own_width(cpu: Compile, dtype: str) -> None:
     x, y = operands(dtype)
-    z = cpu(binary(dtype, x.numel(), operation), [2])(x, y)
-    assert torch.equal(z, operation(x, y))
+    operations = {"add": operator.add, "sub": operator.sub, "mul": operator.mul}
+    for name, z in each(cpu, operations, x, y).items():
+        assert torch.equal(z, operations[name](x, y)), name
 
 
 def test_a_narrow_sum_wraps_before_it_is_widened(cpu: Compile) -> None:
@@ -133,25 +146,28 @@ def test_an_index_that_hashes_is_reduced_after_wrapping(cpu: Compile) -> None:
     assert torch.equal(cpu(kernel, [1])(x), x[index])
 
 
+DIVISIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "//": operator.floordiv, "%": operator.mod, "truncdiv": T.truncdiv, "truncmod": T.truncmod
+}  # fmt: skip
+
+
 @pytest.mark.parametrize("dtype", ["int32", "int64", "int8"])
 def test_floor_and_truncating_division_agree_with_python(cpu: Compile, dtype: str) -> None:
     a = torch.tensor([7, -7, 7, -7, 0, 6, -6, 1, -1], dtype=getattr(torch, dtype))
     b = torch.tensor([3, 3, -3, -3, 5, 3, 3, -4, 4], dtype=getattr(torch, dtype))
     pairs = list(zip(a.tolist(), b.tolist(), strict=True))
-    n = len(pairs)
-    assert cpu(binary(dtype, n, lambda x, y: x // y), [2])(a, b).tolist() == [x // y for x, y in pairs]
-    assert cpu(binary(dtype, n, lambda x, y: x % y), [2])(a, b).tolist() == [x % y for x, y in pairs]
     truncated = [int(x / y) for x, y in pairs]
-    assert cpu(binary(dtype, n, lambda x, y: T.truncdiv(x, y)), [2])(a, b).tolist() == truncated
-    rests = [x - q * y for (x, y), q in zip(pairs, truncated, strict=True)]
-    assert cpu(binary(dtype, n, lambda x, y: T.truncmod(x, y)), [2])(a, b).tolist() == rests
+    got = {name: z.tolist() for name, z in each(cpu, DIVISIONS, a, b).items()}
+    assert got["//"] == [x // y for x, y in pairs]
+    assert got["%"] == [x % y for x, y in pairs]
+    assert got["truncdiv"] == truncated
+    assert got["truncmod"] == [x - q * y for (x, y), q in zip(pairs, truncated, strict=True)]
 
 
 def test_division_by_zero_of_integers_does_not_end_the_process(cpu: Compile) -> None:
     a = torch.tensor([5, -(2**31)], dtype=torch.int32)
     b = torch.tensor([0, -1], dtype=torch.int32)
-    for operation in (lambda x, y: x // y, lambda x, y: x % y, T.truncdiv, T.truncmod):
-        assert cpu(binary("int32", 2, operation), [2])(a, b).shape == (2,)
+    assert all(z.shape == (2,) for z in each(cpu, DIVISIONS, a, b).values())
 
 
 def test_division_by_a_literal_floors_for_negative_values(cpu: Compile) -> None:
@@ -162,16 +178,13 @@ def test_division_by_a_literal_floors_for_negative_values(cpu: Compile) -> None:
 def test_bits_and_shifts(cpu: Compile) -> None:
     x, _ = operands("int32", 64)
     y = torch.arange(64, dtype=torch.int32) % 32
-    forms: list[tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = [
-        (lambda a, b: a & b, lambda a, b: a & b),
-        (lambda a, b: a | b, lambda a, b: a | b),
-        (lambda a, b: a ^ b, lambda a, b: a ^ b),
-        (lambda a, b: ~a, lambda a, b: ~a),
-        (lambda a, b: a >> b, lambda a, b: a >> b),
-        (lambda a, b: a << b, lambda a, b: (a.long() << b.long()).int()),
-    ]
-    for ours, theirs in forms:
-        assert torch.equal(cpu(binary("int32", 64, ours), [2])(x, y), theirs(x, y))
+    same: dict[str, Callable[[Any, Any], Any]] = {
+        "&": operator.and_, "|": operator.or_, "^": operator.xor, "~": lambda a, b: ~a, ">>": operator.rshift
+    }  # fmt: skip
+    got = each(cpu, {**same, "<<": operator.lshift}, x, y)
+    for name, operation in same.items():
+        assert torch.equal(got[name], operation(x, y)), name
+    assert torch.equal(got["<<"], (x.long() << y.long()).int())
 
 
 def test_comparisons_with_nan_are_false_but_for_not_equal(cpu: Compile) -> None:
@@ -185,8 +198,7 @@ def test_comparisons_with_nan_are_false_but_for_not_equal(cpu: Compile) -> None:
         "lt": lambda a, b: a < b, "le": lambda a, b: a <= b, "eq": lambda a, b: a == b,
         "gt": lambda a, b: a > b, "ge": lambda a, b: a >= b, "ne": lambda a, b: a != b,
     }  # fmt: skip
-    for name, operation in operations.items():
-        assert cpu(binary("float32", 4, operation, "bool"), [2])(x, y).tolist() == expected[name], name
+    assert {name: z.tolist() for name, z in each(cpu, operations, x, y, "bool").items()} == expected
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "bfloat16"])
@@ -194,15 +206,17 @@ def test_min_and_max_ignore_one_nan(cpu: Compile, dtype: str) -> None:
     nan, inf = float("nan"), float("inf")
     x = torch.tensor([1.0, nan, nan, 2.0, -inf, nan], dtype=getattr(torch, dtype))
     y = torch.tensor([nan, 1.0, nan, -3.0, nan, inf], dtype=getattr(torch, dtype))
-    assert equal(cpu(binary(dtype, 6, T.max), [2])(x, y), torch.fmax(x, y))
-    assert equal(cpu(binary(dtype, 6, T.min), [2])(x, y), torch.fmin(x, y))
+    got = each(cpu, {"max": T.max, "min": T.min}, x, y)
+    assert equal(got["max"], torch.fmax(x, y))
+    assert equal(got["min"], torch.fmin(x, y))
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
 def test_min_and_max_of_integers(cpu: Compile, dtype: str) -> None:
     x, y = operands(dtype)
-    assert torch.equal(cpu(binary(dtype, x.numel(), T.max), [2])(x, y), torch.maximum(x, y))
-    assert torch.equal(cpu(binary(dtype, x.numel(), T.min), [2])(x, y), torch.minimum(x, y))
+    got = each(cpu, {"max": T.max, "min": T.min}, x, y)
+    assert torch.equal(got["max"], torch.maximum(x, y))
+    assert torch.equal(got["min"], torch.minimum(x, y))
 
 
 def test_select_evaluates_no_load_that_is_outside(cpu: Compile) -> None:

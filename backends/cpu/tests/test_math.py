@@ -1,7 +1,7 @@
 """Mathematical functions against torch in float64, within the accuracy docs/program.md promises."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ import tilelang.language as T
 import torch
 
 Compile = Callable[..., Any]
+Results = dict[str, torch.Tensor]
 
 #: Function, its reference, and the interval arguments are drawn from.
 FUNCTIONS: dict[str, tuple[Callable[[Any], Any], Callable[[torch.Tensor], torch.Tensor], float, float]] = {
@@ -45,16 +46,24 @@ EXACT = ("sqrt", "floor", "ceil", "trunc", "abs")
 ULPS = {"float32": 4.0, "float64": 4.0, "float16": 0.51, "bfloat16": 0.51}
 
 
-def unary(dtype: str, elements: int, function: Callable[[Any], Any], result: str | None = None) -> Any:
-    out = result or dtype
+def each(cpu: Compile, functions: Mapping[str, Callable[..., Any]], *x: torch.Tensor, result: str = "") -> Results:
+    """What each function gives row by row: row k of `x` holds the arguments of function k. One kernel computes all."""
+    dtype, elements, rows = str(x[0].dtype).removeprefix("torch."), x[0].shape[-1], len(functions)
+    given = [a.expand(rows, elements).contiguous() for a in (*x, *[x[0]] * (2 - len(x)))]
+    arguments = len(x)
 
     @T.prim_func
-    def kernel(X: T.Tensor((elements,), dtype), Y: T.Tensor((elements,), out)):
+    def kernel(
+        X: T.Tensor((rows, elements), dtype),
+        Y: T.Tensor((rows, elements), dtype),
+        Z: T.Tensor((rows, elements), result or dtype),
+    ):
         with T.Kernel(T.ceildiv(elements, 512)) as bx:
             for i in T.Parallel(512):
-                Y[bx * 512 + i] = function(X[bx * 512 + i])
+                for row, function in enumerate(functions.values()):
+                    Z[row, bx * 512 + i] = function(*(a[row, bx * 512 + i] for a in (X, Y)[:arguments]))
 
-    return kernel
+    return dict(zip(functions, cpu(kernel, [2])(*given), strict=True))
 
 
 def ulp_error(got: torch.Tensor, exact: torch.Tensor) -> float:
@@ -69,20 +78,23 @@ def ulp_error(got: torch.Tensor, exact: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize(
-    ("name", "dtype"),
+    ("dtype", "names"),
     [
-        *((name, "float32") for name in FUNCTIONS),
-        *((name, "float16") for name in ("exp", "exp2", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "floor")),
-        *((name, "bfloat16") for name in ("exp", "log", "sqrt", "sigmoid")),
+        ("float32", FUNCTIONS),
+        ("float16", ("exp", "exp2", "log", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "floor")),
+        ("bfloat16", ("exp", "log", "sqrt", "sigmoid")),
     ],
 )
-def test_function_is_accurate(cpu: Compile, name: str, dtype: str) -> None:
-    function, reference, low, high = FUNCTIONS[name]
+def test_functions_are_accurate(cpu: Compile, dtype: str, names: Iterable[str]) -> None:
+    functions = {name: FUNCTIONS[name] for name in names}
     gen = torch.Generator().manual_seed(3)
-    x = (torch.rand(5000, generator=gen, dtype=torch.float64) * (high - low) + low).to(getattr(torch, dtype))
-    y = cpu(unary(dtype, 5000, function), [1])(x)
-    limit = 0.5000001 if name in EXACT else ULPS[dtype]
-    assert ulp_error(y, reference(x.double())) <= limit
+    random = torch.rand(len(functions), 5000, generator=gen, dtype=torch.float64)
+    low, high = (torch.tensor([f[side] for f in functions.values()]).unsqueeze(1) for side in (2, 3))
+    x = (random * (high - low) + low).to(getattr(torch, dtype))
+    y = each(cpu, {name: f[0] for name, f in functions.items()}, x)
+    for (name, (_, reference, _, _)), given in zip(functions.items(), x, strict=True):
+        limit = 0.5000001 if name in EXACT else ULPS[dtype]
+        assert ulp_error(y[name], reference(given.double())) <= limit, name
 
 
 def test_the_measure_of_error_sees_one_wrong_bit() -> None:
@@ -90,42 +102,47 @@ def test_the_measure_of_error_sees_one_wrong_bit() -> None:
     assert ulp_error(x.nextafter(torch.tensor(9.0)), x.double()) == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("name", ["exp", "log", "tanh", "erf", "sin"])
-def test_float64_functions_are_float64(cpu: Compile, name: str) -> None:
-    function, reference, low, high = FUNCTIONS[name]
-    x = torch.linspace(low, high, 1000, dtype=torch.float64)
-    assert ulp_error(cpu(unary("float64", 1000, function), [1])(x), reference(x)) < 3.0
+def test_float64_functions_are_float64(cpu: Compile) -> None:
+    names = ("exp", "log", "tanh", "erf", "sin")
+    x = torch.stack([torch.linspace(*FUNCTIONS[name][2:], 1000, dtype=torch.float64) for name in names])
+    y = each(cpu, {name: FUNCTIONS[name][0] for name in names}, x)
+    for name, given in zip(names, x, strict=True):
+        assert ulp_error(y[name], FUNCTIONS[name][1](given)) < 3.0, name
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "bfloat16"])
-@pytest.mark.parametrize("function", [T.round, T.nearbyint])
-def test_rounding_sends_ties_to_even(cpu: Compile, dtype: str, function: Callable[[Any], Any]) -> None:
+def test_rounding_sends_ties_to_even(cpu: Compile, dtype: str) -> None:
     x = torch.tensor([0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 2.4, 2.6, -7.5, 101.5]).to(getattr(torch, dtype))
-    assert cpu(unary(dtype, 10, function), [1])(x).tolist() == [0, 2, 2, 0, -2, -2, 2, 3, -8, 102]
+    for name, y in each(cpu, {"round": T.round, "nearbyint": T.nearbyint}, x).items():
+        assert y.tolist() == [0, 2, 2, 0, -2, -2, 2, 3, -8, 102], name
 
 
-@pytest.mark.parametrize("name", ["exp", "exp2", "log", "sqrt", "tanh", "sigmoid", "rsqrt", "floor", "abs"])
-def test_special_values(cpu: Compile, name: str) -> None:
+def test_special_values(cpu: Compile) -> None:
     x = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 89.0, -104.0, 1e-40])
-    y = cpu(unary("float32", 8, FUNCTIONS[name][0]), [1])(x)
-    want = FUNCTIONS[name][1](x)
-    assert torch.equal(y.isnan(), want.isnan())
-    assert torch.allclose(y, want, rtol=1e-6, atol=0, equal_nan=True)
+    names = ("exp", "exp2", "log", "sqrt", "tanh", "sigmoid", "rsqrt", "floor", "abs")
+    for name, y in each(cpu, {name: FUNCTIONS[name][0] for name in names}, x).items():
+        want = FUNCTIONS[name][1](x)
+        assert torch.equal(y.isnan(), want.isnan()), name
+        assert torch.allclose(y, want, rtol=1e-6, atol=0, equal_nan=True), name
 
 
 def test_classification(cpu: Compile) -> None:
     x = torch.tensor([0.0, math.inf, -math.inf, math.nan, 3e38])
-    for ours, theirs in ((T.isnan, torch.isnan), (T.isinf, torch.isinf), (T.isfinite, torch.isfinite)):
-        assert torch.equal(cpu(unary("float32", 5, ours, "bool"), [1])(x), theirs(x))
-        assert torch.equal(cpu(unary("float16", 5, ours, "bool"), [1])(x.half()), theirs(x.half()))
+    functions = {"isnan": T.isnan, "isinf": T.isinf, "isfinite": T.isfinite}
+    for given in (x, x.half()):
+        for name, y in each(cpu, functions, given, result="bool").items():
+            assert torch.equal(y, getattr(torch, name)(given)), name
 
 
 def test_clamp_keeps_nan_and_orders_its_bounds(cpu: Compile) -> None:
     x = torch.tensor([-3.0, 0.25, 7.0, math.nan, math.inf])
-    y = cpu(unary("float32", 5, lambda v: T.clamp(v, -1.0, 1.0)), [1])(x)
-    assert torch.allclose(y, x.clamp(-1, 1), equal_nan=True)
-    crossed = cpu(unary("float32", 5, lambda v: T.clamp(v, T.float32(2.0), T.float32(1.0))), [1])(x)
-    assert crossed.tolist()[:3] == [1.0, 1.0, 1.0]  # min(max(x, low), high)
+    functions = {
+        "in order": lambda v: T.clamp(v, -1.0, 1.0),
+        "crossed": lambda v: T.clamp(v, T.float32(2), T.float32(1)),
+    }
+    y = each(cpu, functions, x)
+    assert torch.allclose(y["in order"], x.clamp(-1, 1), equal_nan=True)
+    assert y["crossed"].tolist()[:3] == [1.0, 1.0, 1.0]  # min(max(x, low), high)
 
 
 TWO_ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[..., torch.Tensor]]] = {
@@ -137,19 +154,11 @@ TWO_ARGUMENTS: dict[str, tuple[Callable[..., Any], Callable[..., torch.Tensor]]]
 }
 
 
-@pytest.mark.parametrize("name", TWO_ARGUMENTS)
-def test_two_argument_functions(cpu: Compile, name: str) -> None:
-    function, reference = TWO_ARGUMENTS[name]
-
-    @T.prim_func
-    def kernel(X: T.Tensor((1000,), "float32"), Y: T.Tensor((1000,), "float32"), Z: T.Tensor((1000,), "float32")):
-        with T.Kernel(1):
-            for i in T.Parallel(1000):
-                Z[i] = function(X[i], Y[i])
-
+def test_two_argument_functions(cpu: Compile) -> None:
     gen = torch.Generator().manual_seed(1)
     x, y = torch.rand(1000, generator=gen) * 4 + 0.1, torch.randn(1000, generator=gen)
-    assert ulp_error(cpu(kernel, [2])(x, y), reference(x.double(), y.double())) <= 4.0
+    for name, z in each(cpu, {name: f[0] for name, f in TWO_ARGUMENTS.items()}, x, y).items():
+        assert ulp_error(z, TWO_ARGUMENTS[name][1](x.double(), y.double())) <= 4.0, name
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
@@ -173,6 +182,7 @@ def test_fma_rounds_once(cpu: Compile, dtype: str) -> None:
 
 def test_integer_functions(cpu: Compile) -> None:
     x = torch.tensor([0, 1, -1, 255, 2**31 - 1, -(2**31)], dtype=torch.int32)
-    assert cpu(unary("int32", 6, T.abs), [1])(x).tolist() == [0, 1, 1, 255, 2**31 - 1, -(2**31)]
-    assert cpu(unary("int32", 6, T.popcount), [1])(x).tolist() == [0, 1, 32, 8, 31, 1]
-    assert cpu(unary("int32", 6, T.clz), [1])(x).tolist() == [32, 31, 0, 24, 1, 0]
+    y = {name: z.tolist() for name, z in each(cpu, {"abs": T.abs, "popcount": T.popcount, "clz": T.clz}, x).items()}
+    assert y["abs"] == [0, 1, 1, 255, 2**31 - 1, -(2**31)]
+    assert y["popcount"] == [0, 1, 32, 8, 31, 1]
+    assert y["clz"] == [32, 31, 0, 24, 1, 0]

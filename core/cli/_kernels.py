@@ -61,6 +61,10 @@ def parse_parameters(items: Sequence[str]) -> dict[str, Any]:
             raise KernelError(
                 f"--param {item!r} is not NAME=VALUE", hint="for example --param M=4096 --param dtype=float16"
             )
+        if not text:
+            raise KernelError(f"--param {item!r} has no value", hint=f"for example --param {name}=4096")
+        if name in values:
+            raise KernelError(f"--param {name} is given twice", hint="give each parameter once")
         try:
             values[name] = ast.literal_eval(text)
         except (ValueError, SyntaxError):

@@ -6,6 +6,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -19,6 +22,11 @@ from core.errors import TileHALError
 
 #: Exit status of a command that ended with one of our errors; the same as for wrong usage.
 ERROR_STATUS = 2
+#: As shells have it for a program that Ctrl-C ended.
+INTERRUPTED_STATUS = 128 + signal.SIGINT
+
+#: What becomes of output when there is no room or no place for it.
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 #: name: (module, function or Typer app in it, what `--help` says about it), in the order `--help` lists them.
 COMMANDS: dict[str, tuple[str, str, str]] = {
@@ -117,16 +125,57 @@ def run(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     try:
         app(args=words, prog_name="tilehal")
+    except KeyboardInterrupt:
+        return INTERRUPTED_STATUS
     except TileHALError as error:
+        if _ctrl_c.came:
+            return INTERRUPTED_STATUS
         if wants_traceback():
             raise
         print_error(error, as_json="--json" in words)
         return ERROR_STATUS
     except SystemExit as ended:
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    except Exception:
+        if _ctrl_c.came:
+            return INTERRUPTED_STATUS
+        raise
     return 0
+
+
+class _CtrlC:
+    """Notes that Ctrl-C came.
+
+    Python raises KeyboardInterrupt wherever it is, and what is being imported then may swallow it and fail in a way of
+    its own later: "cannot load module more than once per process".
+    """
+
+    def __init__(self) -> None:
+        self.came = False
+
+    def __call__(self, number: int, frame: Any) -> None:
+        self.came = True
+        signal.default_int_handler(number, frame)
+
+
+_ctrl_c = _CtrlC()
 
 
 def main() -> None:
     """The console script."""
-    sys.exit(run())
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever started us
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  (for the life of the process)
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _ctrl_c)
+    try:
+        status = run()
+        sys.stdout.flush()
+    except OSError as error:
+        if error.filename is not None or error.errno not in _UNWRITABLE or wants_traceback():
+            raise
+        # What is still buffered cannot be written either, and Python would say so once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        print(f"tilehal: the output cannot be written: {error.strerror}", file=sys.stderr)
+        status = ERROR_STATUS
+    sys.exit(status)

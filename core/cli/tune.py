@@ -164,6 +164,10 @@ def _shapes(params: Sequence[str], shapes: Sequence[str]) -> list[dict[str, Any]
     axes: dict[str, list[Any]] = {}
     for item in params:
         name, _, text = item.partition("=")
+        if name in axes:
+            raise KernelError(f"--param {name} is given twice", hint=f"several values make a grid: --param {name}=1,16")
+        if not text:
+            parse_parameters([item])  # says what is wrong with it
         axes[name] = [value for part in _parts(text) for value in _values(name, part)]
     grid = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     if not shapes:

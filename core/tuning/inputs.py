@@ -205,14 +205,27 @@ def _tensor(
     kind = torch_dtype(argument.dtype)
     given = values.get(argument.name)
     if given is not None:
-        tensor: torch.Tensor = given(shape, kind, device) if callable(given) else given
-        return tensor.to(device)
+        tensor = given(shape, kind, device) if callable(given) else given
+        return _fitting(argument.name, tensor, shape, kind).to(device)
     strides = None if argument.strides is None else tuple(Extent(extent)(names) for extent in argument.strides)
     if argument.is_output or (argument.writes and not argument.reads):
         tensor = _empty(shape, strides, kind, device)
         return tensor.zero_() if argument.reads else poison(tensor)
     filled = random_tensor(shape, argument.dtype, device, generator)
     return filled if strides is None else _empty(shape, strides, kind, device).copy_(filled)
+
+
+def _fitting(name: str, tensor: Any, shape: tuple[int, ...], kind: torch.dtype) -> torch.Tensor:
+    """What `values` give for a parameter. Raises KernelError when it is not what the parameter takes."""
+    import torch
+
+    if not isinstance(tensor, torch.Tensor) or tuple(tensor.shape) != shape or tensor.dtype is not kind:
+        found = f"{tensor.dtype} {list(tensor.shape)}" if isinstance(tensor, torch.Tensor) else type(tensor).__name__
+        raise KernelError(
+            f"values give {found} for {name}, which is {kind} {list(shape)}",
+            hint="give a tensor like that, or a function of (shape, dtype, device) that makes one",
+        )
+    return tensor
 
 
 def _empty(

@@ -122,8 +122,9 @@ def tune(
     from core.target import resolve
 
     shapes = _shapes(factory, args, kwargs)
-    if candidates < 1:
-        raise TuningError(f"candidates={candidates}: there is nothing to measure", hint="at least 1")
+    _check_numbers(candidates, jobs, budget_s, timeout_s, tolerance, warmup_ms, repeat_ms)
+    if reference is not None and not callable(reference):
+        raise TuningError(f"reference={reference!r} is no function", hint="it is called with the kernel's inputs")
     import_tilelang()
     resolved = resolve(target)
     conditions = Conditions(
@@ -156,6 +157,37 @@ def tune(
         run.progress.start(factory.name, resolved.chip.target, len(shapes), site.words)
         ends.callback(run.progress.stop)
         return run.through(shapes, site)
+
+
+def _check_numbers(
+    candidates: int,
+    jobs: int | None,
+    budget_s: float | None,
+    timeout_s: float,
+    tolerance: float | None,
+    warmup_ms: float,
+    repeat_ms: float,
+) -> None:
+    """Before anything is compiled: what means nothing would be taken for a fault of the candidates, and remembered."""
+    if isinstance(candidates, int) and candidates < 1:
+        raise TuningError(f"candidates={candidates}: there is nothing to measure", hint="at least 1")
+    for name, count in (("candidates", candidates), ("jobs", jobs)):
+        if count is not None and (not isinstance(count, int) or count < 0):
+            raise TuningError(f"{name}={count!r} is no number of {name}", hint="pass an integer of 1 or more")
+    for name, value in (
+        ("budget_s", budget_s),
+        ("timeout_s", timeout_s),
+        ("tolerance", tolerance),
+        ("warmup_ms", warmup_ms),
+        ("repeat_ms", repeat_ms),
+    ):
+        if value is None and name in ("budget_s", "tolerance"):
+            continue
+        least = "above 0" if name == "timeout_s" else "of 0 or more"
+        if not isinstance(value, (int, float)) or not 0 <= value < inf or (name == "timeout_s" and value == 0):
+            raise TuningError(
+                f"{name}={value!r}, and it is a number {least}", hint="leave it out to have what is usual"
+            )
 
 
 def tune_call(

@@ -96,3 +96,39 @@ def test_a_reader_that_stops_reading_gets_no_traceback():
     command = f"{sys.executable} -m core targets --json | head -c 1"
     finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert (finished.stdout, finished.stderr) == ("[", "")
+
+
+@pytest.mark.parametrize(("words", "count"), [("targets", 1), ("targets --json", 1), ("--version", 1)])
+def test_a_full_disk_is_said_in_a_line(words, count):
+    command = f"{sys.executable} -m core {words} > /dev/full"
+    finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert finished.returncode == 2
+    assert finished.stderr == "tilehal: the output cannot be written: No space left on device\n"
+
+
+def test_without_a_standard_output_a_command_does_its_work():
+    finished = subprocess.run(["bash", "-c", f"{sys.executable} -m core targets >&-"], capture_output=True, text=True)
+    assert (finished.returncode, finished.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("error", [TargetNotFound("half imported"), RecursionError("half imported")])
+def test_what_ctrl_c_left_in_pieces_is_not_reported_as_a_fault(error, monkeypatch, capsys):
+    """An import that was interrupted may swallow that, and fail in a way of its own later."""
+
+    def interrupted(**arguments):
+        with pytest.raises(KeyboardInterrupt):
+            main._ctrl_c(2, None)
+        raise error
+
+    monkeypatch.setattr(main, "_ctrl_c", main._CtrlC())
+    monkeypatch.setattr(main, "app", interrupted)
+    assert run(["targets"]) == 130
+    assert capsys.readouterr() == ("", "")
+
+
+def test_ctrl_c_is_exit_status_130(monkeypatch):
+    def interrupted(**arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(main, "app", interrupted)
+    assert run(["targets"]) == 130

@@ -8,6 +8,7 @@ import pytest
 
 from core.cli.main import run
 from core.cli.tune import _shapes
+from core.errors import KernelError
 from core.tuning.environment import Environment
 from core.tuning.results.records import Key, Outcome, Result
 from core.tuning.results.store import Store
@@ -93,6 +94,18 @@ class TestShapes:
 
     def test_shapes_lie_over_the_common_parameters(self):
         assert _shapes(["N=8"], ["M=1,K=2", "M=3,N=4"]) == [{"N": 8, "M": 1, "K": 2}, {"N": 4, "M": 3}]
+
+    @pytest.mark.parametrize(
+        ("params", "said"),
+        [
+            (["M"], "--param 'M' is not NAME=VALUE"),
+            (["M="], "--param 'M=' has no value"),
+            (["M=1", "M=16"], "--param M is given twice"),
+        ],
+    )
+    def test_what_would_be_left_out_is_refused(self, params, said):
+        with pytest.raises(KernelError, match=said):
+            _shapes(params, [])
 
 
 class TestResults:

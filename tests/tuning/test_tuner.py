@@ -11,6 +11,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 import core
 from core.errors import DeviceUnavailable, KernelError, TuningError, TuningStoreError
@@ -143,12 +144,60 @@ class TestReference:
         [
             (tuned_kernels.raising, "the reference for twice raised ValueError: no such thing"),
             (tuned_kernels.two_outputs, "returned 2 tensors; the kernel writes 1"),
+            (
+                tuned_kernels.cut_short,
+                r"returned a Tensor of shape \(1023,\) for B, which is a tensor of shape \(1024,\)",
+            ),
+            (tuned_kernels.listed, "returned 1024 tensors; the kernel writes 1"),
         ],
     )
     def test_a_reference_with_a_fault_is_no_candidate_s_fault(self, ranked, store, reference, said):
         ranked(*of_block(64))
         with pytest.raises(TuningError, match=said):
             twice.tune(1024, store=store, reference=reference, **QUICK)
+        assert store.results() == ()
+
+    def test_values_that_do_not_fit_are_no_candidate_s_fault(self, ranked, store):
+        ranked(*of_block(64))
+        with pytest.raises(
+            TuningError, match=r"values give torch.float32 \[3\] for A, which is torch.float32 \[1024\]"
+        ):
+            twice.tune(1024, store=store, values={"A": torch.ones(3)}, **QUICK)
+        assert store.results() == ()
+
+    def test_what_the_user_s_word_made_wrong_is_tried_again(self, ranked, store):
+        """The word may have been wrong itself; the candidate would never be measured otherwise."""
+        ranked(*of_block(64))
+        judged = [
+            twice.tune(1024, store=store, **more, **QUICK).shapes[0].outcomes[0].status
+            for more in ({"reference": tuned_kernels.mistaken}, {"reference": tuned_kernels.right}, {})
+        ]
+        assert judged == ["wrong", "ok", "ok"]
+
+
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("options", "said"),
+        [
+            ({"candidates": 0}, "there is nothing to measure"),
+            ({"candidates": "x"}, "candidates='x' is no number of candidates"),
+            ({"jobs": -1}, "jobs=-1 is no number of jobs"),
+            ({"budget_s": "1m"}, "budget_s='1m', and it is a number of 0 or more"),
+            ({"budget_s": -1}, "budget_s=-1"),
+            ({"timeout_s": 0}, "timeout_s=0"),
+            ({"timeout_s": float("nan")}, "timeout_s=nan"),
+            ({"tolerance": "x"}, "tolerance='x'"),
+            ({"tolerance": -0.1}, "tolerance=-0.1"),
+            ({"repeat_ms": -5}, "repeat_ms=-5"),
+            ({"reference": 3}, "reference=3 is no function"),
+            ({"device": "cuda:0"}, "is not timed on cuda:0|torch sees 0 cuda devices"),
+        ],
+    )
+    def test_what_means_nothing_is_refused_before_a_candidate_is_blamed(self, ranked, store, options, said):
+        ranked(*of_block(64))
+        with pytest.raises((TuningError, DeviceUnavailable), match=said) as caught:
+            twice.tune(1024, store=store, **{**QUICK, **options})
+        assert caught.value.hint
         assert store.results() == ()
 
 

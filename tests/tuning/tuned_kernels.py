@@ -84,6 +84,21 @@ def two_outputs(A):
     return A, A
 
 
+def cut_short(A):
+    """A reference that returns too little."""
+    return A[1:]
+
+
+def listed(A):
+    """A reference that returns no tensor."""
+    return A.tolist()
+
+
+def mistaken(A):
+    """A reference of something else."""
+    return A * 7.0
+
+
 def _in_a_child() -> bool:
     """Whether a tuner's child runs this: the tuner itself must not crash while it ranks."""
     return "core.tuning.workers.worker" in sys.modules

@@ -168,7 +168,7 @@ def measure_together(
     """
     import torch
 
-    where = _device(device)
+    where = device_here(device)
     _check_options(warmup_ms, repeat_ms, confidence, least_samples, most_samples, clock)
     works = {name: _as_calls(name, work) for name, work in contenders.items()}
     if not works:
@@ -225,7 +225,7 @@ def _as_calls(name: str, work: Work) -> list[Call]:
     return calls
 
 
-def _device(device: torch.device | str) -> torch.device:
+def device_here(device: torch.device | str) -> torch.device:
     """A device that is there. Raises DeviceUnavailable for others."""
     import torch
 

@@ -18,6 +18,8 @@ from core.tuning.workers.compiling import built, lowered, received, with_artifac
 from core.tuning.workers.jobs import Conditions, CrossCheckJob, FinalJob, MeasureJob, Reply, Subject, Timing
 
 if TYPE_CHECKING:
+    import torch
+
     from core.runtime.kernel import Kernel
 
 #: How much slower than the best so far a candidate is when measuring it longer cannot change anything.
@@ -163,6 +165,8 @@ def _expected(
                 f"the reference for {signature.name} returned {len(outputs)} tensors; the kernel writes {len(places)}",
                 hint=f"return {', '.join(signature.arguments[place].name for place in places)}, in this order",
             )
+        for place, output in zip(places, outputs, strict=True):
+            _check_output(signature.arguments[place].name, output, arguments[place])
         return dict(zip(places, outputs, strict=True))
     if conditions.trusted is None:
         return None
@@ -170,6 +174,17 @@ def _expected(
     values = copy_arguments(arguments)
     trusted(*values)
     return {place: values[place] for place in positions}
+
+
+def _check_output(name: str, output: Any, written: torch.Tensor) -> None:
+    """A reference that gives something else than the output is no candidate's fault."""
+    shape = getattr(output, "shape", None)
+    if not hasattr(output, "dtype") or not hasattr(output, "to") or shape != written.shape:
+        found = type(output).__name__ if shape is None else f"a {type(output).__name__} of shape {tuple(shape)}"
+        raise TuningError(
+            f"the reference returned {found} for {name}, which is a tensor of shape {tuple(written.shape)}",
+            hint="return a tensor of that shape; its dtype may be a wider one",
+        )
 
 
 def _wrong(kernel: Kernel, state: _Prepared, conditions: Conditions) -> str | None:

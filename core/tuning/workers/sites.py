@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from core.compiler.cache import default
 from core.errors import DeviceUnavailable, TuningError
 from core.tuning.environment import Environment, environment_here
+from core.tuning.measure.interleaved import device_here
 from core.tuning.workers import tasks
 from core.tuning.workers.children import Children
 from core.tuning.workers.jobs import CompileJob, CrossCheckJob, FinalJob, MeasureJob, Reply
@@ -68,7 +69,7 @@ class LocalSite:
     """The machine we are on: children of this process compile, one of them at a time measures."""
 
     def __init__(self, target: Target, *, device: str | None = None, jobs: int | None = None) -> None:
-        self.device = device or _device(target)
+        self.device = _device(target, device)
         self.environment = environment_here(target.chip)
         #: Without a cache on disk what one child compiles another does not see.
         self.ships = not default().enabled
@@ -227,7 +228,8 @@ def reply_of(done: Future) -> Reply:
     return reply
 
 
-def _device(target: Target) -> str:
+def _device(target: Target, asked: str | None) -> str:
+    """The torch device to time on: the target's, or the one asked for where it is of that kind."""
     try:
         target.require_device()
     except DeviceUnavailable as error:
@@ -237,4 +239,13 @@ def _device(target: Target) -> str:
             " that has one, or with executor= a dask client whose workers do",
             details=error.details,
         ) from error
-    return target.require_torch_device()
+    found = target.require_torch_device()
+    if asked is None:
+        return found
+    where, kind = device_here(asked), found.split(":")[0]
+    if where.type != kind:
+        raise TuningError(
+            f"{target.chip.target} is not timed on {asked}: its tensors are on {kind}",
+            hint=f"name a {kind} device, or leave the device out for {found}",
+        )
+    return asked

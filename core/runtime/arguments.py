@@ -109,7 +109,7 @@ class Binder:
                 lines.append("            return None")
             for i in range(len(arguments)):
                 if self.signature.is_output(i):
-                    lines.append("            " + self._allocate(i, anchor, names, environment))
+                    lines += _indented(self._allocate(i, anchor, names, environment), 12)
             lines.append("        else:")
             for i in range(len(arguments)):
                 if self.signature.is_output(i):
@@ -120,7 +120,7 @@ class Binder:
             for i in range(len(arguments)):
                 if self.signature.is_output(i):
                     lines += _indented(self._check_extents(i, names), 12)
-        lines.append("    except (AttributeError, TypeError):\n        return None")
+        lines.append("    except (AttributeError, TypeError, ZeroDivisionError):\n        return None")
         values = ", ".join(f"{symbol!r}: {variable}" for symbol, variable in symbols.items())
         outputs = ", ".join(f"a{i}" for i in self.signature.outputs)
         result = f"[{outputs}]" if len(self.signature.outputs) > 1 else outputs or "None"
@@ -172,7 +172,9 @@ class Binder:
                 lines.append(f"if {' or '.join(tests)}: return None")
         return lines
 
-    def _allocate(self, index: int, anchor: int | None, names: Mapping[str, str], environment: dict[str, Any]) -> str:
+    def _allocate(
+        self, index: int, anchor: int | None, names: Mapping[str, str], environment: dict[str, Any]
+    ) -> list[str]:
         import torch
 
         argument = self.signature.arguments[index]
@@ -182,10 +184,12 @@ class Binder:
         device = f"a{anchor}.device" if anchor is not None else "device_type"
         shape = "(" + "".join(f"{_expression(e, names)}, " for e in argument.shape) + ")"
         environment["usable"] = self._usable
+        # A difference can be below zero, where inputs are smaller than the kernel is made for.
+        lines = [f"if {_expression(e, names)} < 0: return None" for e in argument.shape if not isinstance(e, int)]
         if argument.strides is None:
-            return f"a{index} = usable(empty({shape}, dtype=dtype_{index}, device={device}))"
+            return [*lines, f"a{index} = usable(empty({shape}, dtype=dtype_{index}, device={device}))"]
         strides = "(" + "".join(f"{_expression(e, names)}, " for e in argument.strides) + ")"
-        return f"a{index} = usable(empty_strided({shape}, {strides}, dtype=dtype_{index}, device={device}))"
+        return [*lines, f"a{index} = usable(empty_strided({shape}, {strides}, dtype=dtype_{index}, device={device}))"]
 
     def _usable(self, made: torch.Tensor) -> torch.Tensor:
         """An output that was allocated just now: a mode that is active can make something else of it than memory."""

@@ -74,6 +74,16 @@ class Refusals:
                 hint="pass the outputs as well",
                 location=self._location,
             )
+        for index, argument in enumerate(arguments):
+            if isinstance(argument, TensorArgument) and index not in given:
+                extents = [_evaluate(extent, values) for extent in argument.shape]
+                if any(extent is not None and extent < 0 for extent in extents):
+                    shown = f"({', '.join(map(str, extents))})"
+                    return ShapeMismatch(
+                        f"{name}: with these inputs its output {argument.name}, {_shown(argument.shape)}, is {shown}",
+                        hint="give inputs as large as the kernel is made for",
+                        location=self._locations[index],
+                    )
         return LaunchError(
             f"{name}: the arguments do not fit its signature", hint=str(self._signature), location=self._location
         )
@@ -178,10 +188,10 @@ class Refusals:
 
 
 def _evaluate(extent: int | str, values: Mapping[str, int]) -> int | None:
-    """The value of an extent; None when it depends on an output that was not passed."""
+    """The value of an extent; None when it depends on an output that was not passed, or divides by zero."""
     try:
         return Extent(extent)(values)
-    except LaunchError:
+    except (LaunchError, ZeroDivisionError):
         return None
 
 

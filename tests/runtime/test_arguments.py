@@ -121,6 +121,26 @@ def test_declared_strides_are_checked_instead_of_contiguity() -> None:
         Binder(signature, "cpu")((torch.ones(8, 4).t(),), {})
 
 
+def test_inputs_too_small_for_the_output_are_refused() -> None:
+    signature = Signature(
+        "inner",
+        (
+            tensor("A", "float32", "M"),
+            tensor("C", "float32", "M - 4", "8//n", is_output=True),
+            ScalarArgument("n", "int32"),
+        ),
+        symbols=("M",),
+        outputs=(1,),
+    )
+    binder = Binder(signature, "cpu")
+    assert binder((torch.ones(5), 2), {})[2].shape == (1, 4)
+    assert binder((torch.ones(4), 2), {})[2].shape == (0, 4)
+    with pytest.raises(ShapeMismatch, match=r"its output C, \(M - 4, 8//n\), is \(-1, 4\)"):
+        binder((torch.ones(3), 2), {})
+    with pytest.raises(LaunchError, match="do not fit its signature"):
+        binder((torch.ones(5), 0), {})
+
+
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=3), st.lists(st.integers(1, 4), min_size=1, max_size=3))
 def test_fast_path_and_explanation_agree(declared: list[int], actual: list[int]) -> None:
     binder = Binder(Signature("f", (tensor("A", "float32", *declared),)), "cpu")

@@ -207,7 +207,10 @@ class _Binding:
             shape = _tuple(argument.shape, self)
             strides = _tuple(argument.strides, self) if argument.strides is not None else "NULL"
             call = f"tilehal_make(state, {device}, {number}, {shape}, {strides})"
+        # What is no symbol itself can be below zero: a difference, a number.
+        computed = [e for e in argument.shape if isinstance(e, str) and e not in self.signature.symbols]
         return [
+            *(f"if ((int64_t)({to_c(extent, self.names)}) < 0) goto miss;" for extent in computed),
             f"made[{number}] = {call};",
             f"if (made[{number}] == NULL) goto failed;",
             f"if (!tilehal_read(state, made[{number}], &t{index})) goto miss;",

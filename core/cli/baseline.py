@@ -93,9 +93,11 @@ def record(
         snapshot.save(output)
     if as_json:
         print(snapshot.to_text(), end="")
-        return
-    _show(snapshot)
-    console().print(f"written to {output}", soft_wrap=True)
+    else:
+        _show(snapshot)
+        console().print(f"written to {output}", soft_wrap=True)
+    if snapshot.rows and not any(row.status == "ok" for row in snapshot.rows):
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -15,6 +15,12 @@ from core.errors import BaselineError, TileHALError
 #: Suites that come with TileHAL, by the kind of target they are for.
 _DEFAULTS = {"cpu": "operators-cpu.toml", "": "operators.toml"}
 _KERNEL_KEYS = ("source", "target", "parameters", "shapes", "symbols", "reference", "inputs", "tolerance", "flops")
+#: What some of them are, in words that an error says.
+_KINDS = {
+    **dict.fromkeys(("target", "reference", "inputs"), "a text"),
+    "symbols": "a table of extents",
+    "tolerance": "a share of 0 or more",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +152,9 @@ def _cases(path: Path, place: int, entry: Any, target: str) -> list[Case]:
         raise BaselineError(
             f"{where}: {unknown[0]!r} means nothing here", hint=f"it may have {', '.join(_KERNEL_KEYS)}"
         )
+    for name, wanted in _KINDS.items():
+        if name in entry and not _is(entry[name], wanted):
+            raise BaselineError(f"{where}: {name} = {entry[name]!r}, and it is {wanted}", hint="see docs/baselines.md")
     shapes = entry.get("shapes", [{}])
     common = entry.get("parameters", {})
     if not isinstance(shapes, list) or not all(isinstance(item, Mapping) for item in (*shapes, common)):
@@ -167,6 +176,15 @@ def _cases(path: Path, place: int, entry: Any, target: str) -> list[Case]:
     for case in cases:
         _ = case.operations  # a mistake in it is said now, not after an hour
     return cases
+
+
+def _is(value: Any, wanted: str) -> bool:
+    """Whether an entry of a suite is of the kind that `_KINDS` says."""
+    if wanted == "a text":
+        return isinstance(value, str)
+    if wanted == "a table of extents":
+        return isinstance(value, Mapping) and all(type(extent) is int and extent >= 0 for extent in value.values())
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < float("inf")
 
 
 def _from(folder: Path, spec: str) -> str:

@@ -120,6 +120,16 @@ def test_compare_with_this_build_measures_the_rows_of_the_file(
     assert asked[-1][:2] == (["live:.", "live"], ["double(N=64)"])
 
 
+def test_a_recording_in_which_nothing_ran_ends_with_status_1(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = Snapshot.read(changed(folder, "failed.json", 1.0, status="failed", reason="no such chip here"))
+    monkeypatch.setattr("core.tuning.baseline.record", lambda *cases, **options: failed)
+    assert run(["baseline", "record", "doubling.py:double", "--target", "cpu", "-o", "out.json"]) == 1
+    assert "no such chip here" in " ".join(capsys.readouterr().out.split())
+    assert (folder / "out.json").read_text() == failed.to_text()
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -10,7 +10,7 @@ PYTEST_ARGS ?=
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test check lint types imports docs pytest format clean
+.PHONY: help venv demo test check lint types imports docs pytest explore format clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## /{printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,9 @@ docs: venv  ## build the documentation into build/docs; a warning is an error
 
 pytest: venv
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
+
+explore: venv  ## look for new counterexamples: the property tests with new examples, ten times as many
+	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m hypothesis $(PYTEST_ARGS)
 
 format: venv  ## apply the formatter and the safe lint fixes
 	$(BIN)/ruff check --fix .

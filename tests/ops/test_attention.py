@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import core
 from core.ops.attention import attention
 from tests.kernels.case import torch_dtype
 from tests.ops import references
+from tests.properties import compiling
 
 TILES = {"block_M": 32, "block_N": 32, "num_stages": 2, "threads": 128, "variant": "pipelined", "workers": 0}
 #: Batch, heads, key heads, queries, keys, width of a head.
@@ -57,7 +58,7 @@ def test_in_the_simulators(target):
     causal=st.booleans(),
     block=st.sampled_from([16, 32, 64]),
 )
-@settings(max_examples=3, deadline=None)
+@compiling(3)
 def test_any_shape(group, M, more_keys, dim, causal, block):
     run("cpu", (1, 2 * group, 2, M, M + more_keys, dim), {"causal": causal, "block_M": block, "block_N": 32})
 

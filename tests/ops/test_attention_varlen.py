@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import core
 from core.ops import functional
 from core.ops.attention_varlen import attention_varlen
 from tests.ops import references
+from tests.properties import compiling
 
 TILES = {"block_M": 32, "block_N": 32, "num_stages": 2, "threads": 128}
 
@@ -52,7 +53,7 @@ def test_in_the_simulators(target):
 @given(
     lengths=st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50)), min_size=1, max_size=4), causal=st.booleans()
 )
-@settings(max_examples=3, deadline=None)
+@compiling(3)
 def test_any_lengths(lengths, causal):
     queries, keys = ([pair[which] for pair in lengths] for which in (0, 1))
     run("cpu", [*queries, 3], [*keys, 9], causal)

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import core
 from core.ops.conv2d import conv2d
 from tests.kernels.case import summed
 from tests.ops import references
+from tests.properties import compiling
 
 TILES = {"block_M": 32, "block_N": 32, "block_K": 32, "num_stages": 2, "threads": 128}
 #: Batch, height, width, channels, filters, size.
@@ -57,7 +58,7 @@ def test_in_the_simulators(target, shape, geometry):
     padding=st.integers(0, 2),
     dilation=st.integers(1, 2),
 )
-@settings(max_examples=3, deadline=None)
+@compiling(3)
 def test_any_geometry(height, width, channels, size, stride, padding, dilation):
     assume(min(height, width) + 2 * padding > dilation * (size - 1))
     run("cpu", (1, height, width, channels, 24, size), {"stride": stride, "padding": padding, "dilation": dilation})

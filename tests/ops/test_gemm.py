@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import core
 from core.ops.gemm import gemm
 from tests.kernels.case import torch_dtype
 from tests.ops import references
+from tests.properties import compiling
 
 TILES = {"block_M": 32, "block_N": 32, "block_K": 32, "num_stages": 2, "threads": 128, "panel": 0, "policy": 0}
 CASES: list[tuple[tuple[int, int, int], dict[str, Any]]] = [
@@ -83,7 +84,7 @@ def test_a_float_activation_of_integers_is_refused():
 @given(
     M=st.integers(1, 70), N=st.integers(1, 70), K=st.integers(1, 150), layout=st.sampled_from(["nn", "nt", "tn", "tt"])
 )
-@settings(max_examples=3, deadline=None)
+@compiling(3)
 def test_any_shape(M, N, K, layout):
     run("cpu", (M, N, K), {"trans_a": layout[0] == "t", "trans_b": layout[1] == "t"})
 

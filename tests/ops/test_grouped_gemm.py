@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.ops.grouped_gemm import grouped_gemm
 from tests.ops import references
+from tests.properties import compiling
 
 TILES = {"block_M": 16, "block_N": 32, "block_K": 32, "num_stages": 2, "threads": 128}
 
@@ -44,6 +45,6 @@ def test_in_the_simulators(target):
 @given(
     sizes=st.lists(st.integers(0, 40), min_size=1, max_size=5).filter(sum), N=st.integers(1, 50), K=st.integers(1, 70)
 )
-@settings(max_examples=3, deadline=None)
+@compiling(3)
 def test_any_groups(sizes, N, K):
     run("cpu", sizes, N, K)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import core
@@ -20,6 +20,7 @@ from core.ops.softmax import softmax
 from tests.conformance.schedules.mutants import first_fault, mutant
 from tests.kernels.case import torch_dtype
 from tests.ops import references
+from tests.properties import compiling
 
 FACTORIES = {"softmax": softmax, "layernorm": layernorm, "rmsnorm": rmsnorm, "add_rmsnorm": add_rmsnorm}
 #: Rows, columns, and the tile: whole rows, and tiles of which the last is partial.
@@ -100,7 +101,7 @@ def test_in_the_simulators(target, name, shape, variant):
     N=st.integers(1, 300),
     how=st.sampled_from([("tiled", STAGED), ("whole", STAGED), ("whole", DIRECT), ("whole", STAYING)]),
 )
-@settings(max_examples=4, deadline=None)
+@compiling(4)
 def test_any_shape(name, M, N, how):
     run("cpu", name, (M, N, 2, 32 if how[0] == "tiled" else 512), **how[1])
 

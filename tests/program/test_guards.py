@@ -4,11 +4,12 @@ import itertools
 
 import pytest
 import tilelang.language as T
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.conformance.interpreter.machine import Machine
 from core.program import Buffer, Copy, Load, Parallel, Program, Store, Var, walk
+from tests.properties import examples
 
 small = st.integers(1, 6)
 
@@ -34,7 +35,7 @@ def values_taken(index, ranges: dict[Var, int]) -> set[int]:
     return taken
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(size=st.integers(1, 40), blocks=small, tile=small, scale=st.integers(1, 4), offset=st.integers(-3, 5))
 def test_affine_indices_are_guarded_exactly_when_they_leave_the_tensor(size, blocks, tile, scale, offset):
     @T.prim_func
@@ -58,7 +59,7 @@ def test_affine_indices_are_guarded_exactly_when_they_leave_the_tensor(size, blo
         assert taken == expected
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     size=st.integers(1, 24),
     count=st.integers(1, 24),
@@ -92,7 +93,7 @@ def test_a_missing_guard_is_always_justified(size, count, divisor, modulus, form
         assert bool(load.guard) == any(not 0 <= value < size for value in taken)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(rows=st.integers(1, 40), columns=st.integers(1, 40), tile=st.integers(2, 16), blocks=small)
 def test_copies_guard_the_dimensions_that_hang_over(rows, columns, tile, blocks):
     @T.prim_func

@@ -2,7 +2,7 @@
 
 import itertools
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.conformance.interpreter.machine import Machine
@@ -11,6 +11,7 @@ from core.program.evaluate import evaluate
 from core.program.expressions import add, constant, multiply, to_python
 from core.program.intervals import Interval, bounds, loop_range
 from core.program.nodes import Buffer
+from tests.properties import examples
 
 VARIABLES = tuple(Var("int32", name, VarKind.LOOP) for name in "ijk")
 SIZES = (3, 4, 5)
@@ -38,7 +39,7 @@ def brute_force(expr: Expr) -> list[int]:
     return taken
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(trees)
 def test_bounds_hold_and_exact_ones_are_reached(expr):
     taken = brute_force(expr)
@@ -50,7 +51,7 @@ def test_bounds_hold_and_exact_ones_are_reached(expr):
         assert (interval.low, interval.high) == (min(taken), max(taken))
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(trees)
 def test_evaluation_and_python_text_agree_with_the_interpreter(expr):
     taken = brute_force(expr)

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 import tilelang.language as T
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import core
 from core.runtime import load_exported
 from core.runtime.compiled import MISS
+from tests.properties import examples
 from tests.runtime import launch_kernels
 
 pytestmark = [
@@ -58,7 +59,7 @@ def relu(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.relu(a.float() @ b.float())
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(rows=st.integers(0, 400), n=st.integers(1, 5), factor=st.floats(-4, 4, width=32))
 def test_values_for_any_number_of_rows(scaled: core.Kernel, rows: int, n: int, factor: float) -> None:
     x = torch.randn(rows, 64, device="cuda")

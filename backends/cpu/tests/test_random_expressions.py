@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from backends.cpu.build import build
@@ -46,6 +46,7 @@ from core.program import (
 )
 from core.program.nodes import Buffer
 from core.runtime import Signature
+from tests.properties import compiling
 
 ELEMENTS, BLOCK = 53, 20
 INTEGERS = ("int8", "uint8", "int16", "int32", "uint32", "int64")
@@ -195,7 +196,7 @@ def arrays(view: View, seed: int) -> list[np.ndarray[Any, Any]]:
     return made
 
 
-@settings(max_examples=25)
+@compiling(25)
 @given(example=programs(), seed=st.integers(0, 2**16))
 def test_compiled_expressions_are_the_interpreter_s(
     tmp_path_factory: pytest.TempPathFactory, example: Example, seed: int

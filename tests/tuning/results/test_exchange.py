@@ -6,13 +6,14 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import TuningError
 from core.tuning.environment import Environment
 from core.tuning.results.exchange import from_text, read_file, to_text
 from core.tuning.results.records import STATUSES, Key, Outcome, Result, in_order
+from tests.properties import examples
 
 SECONDS = st.floats(min_value=1e-9, max_value=1e3)
 OUTCOMES = st.builds(
@@ -49,7 +50,7 @@ def results(draw):
     return Result(key, in_order(list(unique.values())), tuple(draw(st.lists(st.sampled_from("MN"), unique=True))))
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(results(), max_size=3))
 def test_results_come_back_as_they_were(given_results):
     text = to_text(given_results)

@@ -1,0 +1,24 @@
+"""How many examples a property test tries, whichever profile the run has (see the root's conftest.py)."""
+
+from __future__ import annotations
+
+from hypothesis import Phase, settings
+
+#: 1 by default, 10 in a run that explores.
+FACTOR = settings.default.max_examples // 100
+#: Shrinking asks for hundreds of examples, explaining for more.
+_AT_ONCE = (Phase.explicit, Phase.reuse, Phase.generate, Phase.target)
+
+
+def examples(count: int) -> settings:
+    """`count` examples, and in proportion where the profile asks for more."""
+    return settings(max_examples=count * FACTOR)
+
+
+def compiling(count: int) -> settings:
+    """The same for a property whose every example compiles a kernel.
+
+    The first counterexample is reported as it is: looking for a smaller one would compile for minutes. A run that
+    explores has the time, and does look.
+    """
+    return settings(examples(count), phases=_AT_ONCE if FACTOR == 1 else settings.default.phases)

@@ -5,8 +5,9 @@
     python scripts/explore_rows.py --rows softmax-4096x8192 --variants bulk direct
     python scripts/explore_rows.py --dry                         # no device: registers, spills, blocks a unit holds
 
-Every configuration is compiled first, in parallel, and Triton's with them. What spills, or has more blocks that stay
-than the chip holds at a time, is not measured. Then a child process, which is replaced when a kernel hangs or faults,
+Every configuration is compiled first, in parallel, and Triton's with them: as the compiler likes it, and with as many
+blocks a unit as few registers allow (`resident`). What spills then, or has more blocks that stay than the chip holds at
+a time, is not measured. Then a child process, which is replaced when a kernel hangs or faults,
 takes one row after the other: each kernel is checked on fresh random data against torch in float64, its output filled
 with NaN before; those that are right are sampled in turn with Triton's kernel (its configuration chosen by measuring,
 as `tilehal bench` does) and a copy of the same bytes, with cold caches; the best of each variant once more, for longer.
@@ -41,7 +42,7 @@ VECTORS = {"softmax": (), "layernorm": ("weight", "bias"), "rmsnorm": ("weight",
 FIRST_MS, FINAL_MS = 8.0, 30.0
 
 Config = dict[str, Any]
-#: By columns: rows of a tile and threads; with them the blocks a unit shall hold, and buffers.
+#: By columns: rows of a tile and threads. Of blocks that stay also how many a unit shall hold, and buffers.
 STAGED = {
     4096: ((1, 128), (1, 256)),
     1024: ((1, 64), (2, 64)),
@@ -49,41 +50,53 @@ STAGED = {
     512: ((4, 128), (2, 64)),
 }
 DIRECT = {
-    4096: ((1, 128), (1, 256), (2, 256), (1, 512), (2, 512)),
-    1024: ((1, 32), (1, 64), (2, 64), (2, 128), (4, 128), (4, 256)),
-    8192: ((1, 256), (1, 512), (2, 256), (2, 512), (1, 1024)),
-    512: ((2, 32), (2, 64), (4, 64), (4, 128), (8, 128)),
+    4096: ((1, 128), (1, 256), (2, 256), (2, 512)),
+    1024: ((1, 32), (1, 64), (2, 64), (2, 128), (4, 128)),
+    8192: ((1, 256), (1, 512), (2, 256), (1, 1024)),
+    512: ((2, 32), (2, 64), (4, 64), (4, 128)),
 }
 STAYING = {
-    4096: ((1, 256, 4), (1, 128, 5), (1, 512, 2)),
+    4096: ((1, 256, 4), (1, 128, 5)),
     1024: ((2, 128, 8), (1, 64, 16)),
-    8192: ((1, 512, 2), (1, 1024, 1)),
-    512: ((4, 128, 8), (2, 64, 16)),
+    8192: ((1, 512, 2), (1, 512, 3)),
+    512: ((4, 128, 8), (4, 128, 12)),
 }
 BULK = {
-    4096: ((1, 256, 4, 3), (1, 256, 4, 2), (1, 256, 2, 4), (1, 128, 4, 3), (1, 128, 6, 2)),
-    1024: ((1, 64, 16, 3), (2, 128, 8, 3), (4, 128, 4, 3), (4, 256, 4, 3), (1, 32, 24, 3)),
-    8192: ((1, 512, 2, 3), (1, 512, 2, 2), (1, 256, 3, 2), (1, 256, 2, 3), (1, 1024, 1, 4)),
-    512: ((4, 128, 8, 3), (2, 64, 16, 3), (8, 128, 8, 2), (8, 256, 4, 3), (4, 64, 8, 4)),
+    4096: ((1, 256, 4, 3), (1, 256, 6, 2), (1, 256, 8, 2), (1, 128, 8, 2), (1, 256, 2, 4)),
+    1024: ((1, 64, 16, 3), (2, 128, 8, 3), (4, 128, 8, 2), (4, 256, 4, 3), (4, 256, 6, 2)),
+    8192: ((1, 512, 2, 3), (1, 512, 3, 2), (1, 512, 4, 2), (1, 256, 3, 2), (1, 1024, 2, 2)),
+    512: ((4, 128, 8, 3), (8, 128, 8, 2), (8, 256, 4, 3), (8, 256, 6, 2), (4, 64, 16, 2)),
 }
 
 
-def configs(columns: int, units: int) -> Iterator[Config]:
+def configs(operator: str, columns: int, units: int) -> Iterator[Config]:
     """Configurations worth trying for rows of so many elements on a chip of so many units."""
     for rows, threads in STAGED[columns]:
         yield configuration("staged", columns, rows, threads)
     for rows, threads in DIRECT[columns]:
         yield configuration("direct", columns, rows, threads)
-    for rows, threads, each in STAYING[columns]:
-        yield configuration("direct", columns, rows, threads, each * units)
-    for rows, threads, each, buffers in BULK[columns]:
-        yield configuration("bulk", columns, rows, threads, each * units, buffers)
+        held = resident(operator, rows * columns // threads, threads)
+        if held:
+            yield configuration("direct", columns, rows, threads, held=held)
+    for rows, threads, held in STAYING[columns]:
+        yield configuration("direct", columns, rows, threads, held * units, held=held)
+    for rows, threads, held, buffers in BULK[columns]:
+        yield configuration("bulk", columns, rows, threads, held * units, buffers, held)
 
 
-def configuration(variant: str, columns: int, rows: int, threads: int, workers: int = 0, buffers: int = 1) -> Config:
+def resident(operator: str, elements: int, threads: int) -> int:
+    """Blocks that a unit could hold with few registers for each of a thread's elements; 0 for none to ask for."""
+    tight = {16: 40 if operator == "layernorm" else 32, 32: 64 if operator == "layernorm" else 48, 64: 96}
+    held = 65536 // (threads * tight.get(elements, 256))
+    return max((count for count in (1, 2, 3, 4, 5, 6, 8, 10, 12, 16) if count <= held), default=0)
+
+
+def configuration(
+    variant: str, columns: int, rows: int, threads: int, workers: int = 0, buffers: int = 1, held: int = 0
+) -> Config:
     """A choice of every tile parameter."""
     tiles = {"block_M": rows, "block_N": columns, "threads": threads}
-    return {**tiles, "variant": variant, "workers": workers, "buffers": buffers}
+    return {**tiles, "variant": variant, "workers": workers, "buffers": buffers, "resident": held}
 
 
 def kind(config: Config) -> str:
@@ -94,9 +107,9 @@ def kind(config: Config) -> str:
 def label(config: Config) -> str:
     """A configuration in a few letters."""
     text = f"{kind(config):7} {config['block_M']} rows {config['threads']:4} threads"
-    if config["workers"]:
-        text += f" {config['workers']} blocks"
-    return text + (f" {config['buffers']} buffers" if config["buffers"] > 1 else "")
+    for name, least in (("workers", 0), ("buffers", 1), ("resident", 0)):
+        text += f" {config[name]} {name}" if config[name] > least else ""
+    return text
 
 
 def kernel_for(operator: str, shape: tuple[int, int], config: Config, target: str) -> Any:
@@ -147,14 +160,14 @@ def prepare_triton(job: tuple[str, tuple[int, int]]) -> str | None:
 class Row:
     """Inputs of one operator and shape, in so many copies that caches are cold, and what is right."""
 
-    def __init__(self, operator: str, shape: tuple[int, int]) -> None:
+    def __init__(self, operator: str, shape: tuple[int, int], device: str) -> None:
         import torch
 
         from core.tuning.inputs import rotation
         from core.tuning.measure import cache_bytes
 
         self.torch = torch
-        make = {"device": "cuda", "dtype": torch.float16}
+        make = {"device": device, "dtype": torch.float16}
         self.x = torch.randn(shape, **make) * 2 + 1
         self.vectors = [torch.randn(shape[1], **make) for _ in VECTORS[operator]]
         arguments = [self.x, *self.vectors, torch.empty_like(self.x)]
@@ -175,10 +188,15 @@ class Row:
         *arguments, y = self.sets[0]
         y.fill_(float("nan"))
         call(*arguments, y)
-        self.torch.cuda.synchronize()
+        self.synchronize()
         allowed = self.expected.abs() * 2.0**-10 + 2e-5
         found = (y.double() - self.expected).abs() / allowed
         return float(found.nan_to_num(nan=float("inf")).max())
+
+    def synchronize(self) -> None:
+        """Waits for the device; raises when it is lost."""
+        if self.x.is_cuda:
+            self.torch.cuda.synchronize()
 
     def works(self, call: Callable[..., Any]) -> list[Callable[[], Any]]:
         """The call on every copy of the arguments."""
@@ -196,7 +214,7 @@ def measure_row(item: dict[str, Any], options: argparse.Namespace, say: Callable
     from core.tuning.measure import measure_together
 
     operator, shape = item["operator"], tuple(item["shape"])
-    row = Row(operator, shape)
+    row = Row(operator, shape, "cpu" if options.target.startswith("cpu") else "cuda")
     calls: dict[str, Callable[..., Any]] = {"copy": copy}
     notes = {}
     try:
@@ -211,7 +229,7 @@ def measure_row(item: dict[str, Any], options: argparse.Namespace, say: Callable
             error = row.error(kernel)
         except Exception as failure:
             say({"bad": name, "status": "failed", "reason": f"{type(failure).__name__}: {str(failure)[:300]}"})
-            row.torch.cuda.synchronize()  # raises when the device is lost: the parent starts another child
+            row.synchronize()  # where this raises, the parent starts another child
             continue
         if error > 1:
             say({"bad": name, "status": "wrong", "reason": f"{error:.3g} times what rounding allows"})
@@ -317,7 +335,7 @@ def print_built(built: list[dict[str, Any]], everything: bool) -> None:
     for row in built:
         if everything or row["status"] != "built":
             figures = f"{row['registers']:3} registers, {row['held']} blocks a unit" if "held" in row else ""
-            print(f"{named(row):22} {label(row['config']):45} {row['status']:7} {figures} {row.get('reason', '')}")
+            print(f"{named(row):22} {label(row['config']):66} {row['status']:7} {figures} {row.get('reason', '')}")
 
 
 def print_finals(rows: list[dict[str, Any]]) -> None:
@@ -356,13 +374,15 @@ def main() -> int:
     jobs = [
         (operator, shape, config, options.target)
         for operator, shape in chosen
-        for config in configs(shape[1], options.units)
+        for config in configs(operator, shape[1], options.units)
         if kind(config) in options.variants
     ]
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         triton = [] if options.dry else [pool.submit(prepare_triton, one) for one in chosen]
         built = list(pool.map(prepare, jobs))
         troubles = {trouble for one in triton if (trouble := one.result()) is not None}
+    for row in built:
+        mark_twin(row, built)
     print_built(built, options.dry)
     print(*(f"Triton: {trouble}" for trouble in sorted(troubles)), sep="\n", end="\n" if troubles else "")
     print(f"compiled {len(built)} in {time.perf_counter() - started:.0f} s", flush=True)
@@ -374,7 +394,7 @@ def main() -> int:
 
     save()
     if options.dry:
-        return 0 if all(row["status"] == "built" for row in built) else 1
+        return int(any(row["status"] == "build" for row in built))
 
     def take(item: dict[str, Any], event: dict[str, Any]) -> None:
         row = {"operator": item["operator"], "shape": item["shape"], **event}
@@ -400,6 +420,17 @@ def main() -> int:
     print_finals(result["rows"])
     print(f"{result['seconds']:.0f} s")
     return 0
+
+
+def mark_twin(row: dict[str, Any], built: list[dict[str, Any]]) -> None:
+    """Marks a kernel with as many blocks a unit as the compiler gives it unasked, which is not measured twice."""
+    held = row["config"]["resident"]
+    if row["status"] != "built" or not held or row["config"]["workers"]:
+        return
+    unasked = {**row, "config": {**row["config"], "resident": 0}}
+    for other in built:
+        if all(other[key] == unasked[key] for key in ("operator", "shape", "config")) and other.get("held", 0) >= held:
+            row |= {"status": "twin", "reason": "as many blocks a unit unasked"}
 
 
 def fits(row: dict[str, Any], operator: str, shape: tuple[int, int]) -> bool:

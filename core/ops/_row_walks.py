@@ -19,10 +19,21 @@ def walk(rows: Rows, use: Any) -> Any:
     fragments, zeros beyond the matrix; the `vectors`, as long as a row, which blocks that stay keep in shared memory;
     and `others` as they were handed on.
     """
-    if rows.buffers:
-        return _walk_buffered(rows, use)
-    if rows.stay:
-        return _walk_ahead(rows, use)
+    over = _walk_buffered if rows.buffers else _walk_ahead if rows.stay else _walk_once
+    if not rows.resident:
+        return over(rows, use)
+    inner = over(rows, use)
+
+    @T.macro
+    def walk(block, sources, vectors, others):
+        T.attr(None, "tl.min_blocks_per_sm", rows.resident)
+        inner(block, sources, vectors, others)
+
+    return walk
+
+
+def _walk_once(rows: Rows, use: Any) -> Any:
+    """A tile a block."""
     load = _load(rows)
 
     @T.macro

@@ -42,6 +42,7 @@ class Rows:
         threads: of a block.
         workers: blocks that stay and take tile after tile; 0 launches one block a tile.
         buffers: tiles that a block which stays has in shared memory or on their way there; 0 goes without.
+        resident: blocks that a unit shall hold at a time, to which the compiler keeps their registers; 0 asks nothing.
     """
 
     M: Any
@@ -51,6 +52,7 @@ class Rows:
     threads: int
     workers: int = 0
     buffers: int = 0
+    resident: int = 0
 
     @classmethod
     def of(cls, name: str, variant: str, M: Any, N: int, block_N: int, **given: Any) -> "Rows | None":
@@ -63,10 +65,10 @@ class Rows:
         where = f'{name}: variant "{variant}"'
         bulk = variant == "bulk"
         if variant == "staged":
-            if rows.workers or rows.buffers > 1:
+            if rows.workers or rows.buffers > 1 or rows.resident:
                 raise KernelError(
-                    f"{where} has no blocks that stay (workers={rows.workers}, buffers={rows.buffers})",
-                    hint='use variant "direct" or "bulk", or workers=0 and buffers=1',
+                    f"{where} takes no workers={rows.workers}, buffers={rows.buffers}, resident={rows.resident}",
+                    hint='use variant "direct" or "bulk", or workers=0, buffers=1 and resident=0',
                 )
             return None
         if block_N < N:

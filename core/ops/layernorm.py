@@ -25,6 +25,7 @@ def layernorm(
     variant: str = choice("variant", "staged", "direct", "bulk", by_rule=True),
     workers: int = workers(),
     buffers: int = buffers(maximum=8),
+    resident: int = choice("resident", 0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, by_rule=True),
 ) -> Any:
     """`Y = (X - mean) / sqrt(variance + eps) * weight + bias` over each row, computed in float32.
 
@@ -45,7 +46,7 @@ def layernorm(
     Raises:
         KernelError: the variant does not have what the other parameters ask for.
     """
-    shared = {"block_M": block_M, "threads": threads, "workers": workers, "buffers": buffers}
+    shared = {"block_M": block_M, "threads": threads, "workers": workers, "buffers": buffers, "resident": resident}
     rows = Rows.of("layernorm", variant, M, N, block_N, dtype=dtype, **shared)
     if rows is not None:
         return _in_registers(rows, eps)

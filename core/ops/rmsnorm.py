@@ -25,6 +25,7 @@ def rmsnorm(
     variant: str = choice("variant", "staged", "direct", "bulk", by_rule=True),
     workers: int = workers(),
     buffers: int = buffers(maximum=8),
+    resident: int = choice("resident", 0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, by_rule=True),
 ) -> Any:
     """`Y = X / sqrt(mean(X^2) + eps) * weight` over each row, computed in float32.
 
@@ -40,7 +41,7 @@ def rmsnorm(
     Raises:
         KernelError: the variant does not have what the other parameters ask for.
     """
-    shared = {"block_M": block_M, "threads": threads, "workers": workers, "buffers": buffers}
+    shared = {"block_M": block_M, "threads": threads, "workers": workers, "buffers": buffers, "resident": resident}
     rows = Rows.of("rmsnorm", variant, M, N, block_N, dtype=dtype, **shared)
     if rows is not None:
         return _in_registers(rows, eps)
@@ -88,13 +89,14 @@ def add_rmsnorm(
     variant: str = choice("variant", "staged", "direct", "bulk", by_rule=True),
     workers: int = workers(),
     buffers: int = buffers(maximum=8),
+    resident: int = choice("resident", 0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, by_rule=True),
 ) -> Any:
     """`S = X + R`, `Y = S / sqrt(mean(S^2) + eps) * weight` over each row: a residual is added on the way.
 
     S is rounded to `dtype` before it is squared, so that Y belongs to the S that is stored. Arguments, variants and
     errors are as for :func:`rmsnorm`.
     """
-    shared = {"block_M": block_M, "threads": threads, "workers": workers, "buffers": buffers}
+    shared = {"block_M": block_M, "threads": threads, "workers": workers, "buffers": buffers, "resident": resident}
     rows = Rows.of("add_rmsnorm", variant, M, N, block_N, dtype=dtype, **shared)
     if rows is not None:
         return _in_registers(rows, eps, residual=True)

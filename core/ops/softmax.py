@@ -32,6 +32,7 @@ def softmax(
     variant: str = choice("variant", "staged", "direct", "bulk", by_rule=True),
     workers: int = workers(),
     buffers: int = buffers(maximum=8),
+    resident: int = choice("resident", 0, 1, 2, 3, 4, 5, 6, 8, 10, 12, 16, by_rule=True),
 ) -> Any:
     """Softmax of each row of X, computed in float32.
 
@@ -50,7 +51,7 @@ def softmax(
     Raises:
         KernelError: the variant does not have what the other parameters ask for.
     """
-    shared = {"block_M": block_M, "threads": threads, "workers": workers, "buffers": buffers}
+    shared = {"block_M": block_M, "threads": threads, "workers": workers, "buffers": buffers, "resident": resident}
     rows = Rows.of("softmax", variant, M, N, block_N, dtype=dtype, **shared)
     if rows is not None:
         return _in_registers(rows)

@@ -25,10 +25,10 @@ from tests.properties import compiling
 FACTORIES = {"softmax": softmax, "layernorm": layernorm, "rmsnorm": rmsnorm, "add_rmsnorm": add_rmsnorm}
 #: Rows, columns, and the tile: whole rows, and tiles of which the last is partial.
 WHOLE, TILED = (7, 100, 4, 128), (6, 200, 2, 64)
-STAGED = {"variant": "staged", "workers": 0, "buffers": 1}
-DIRECT = {"variant": "direct", "workers": 0, "buffers": 1}
+STAGED = {"variant": "staged", "workers": 0, "buffers": 1, "resident": 0}
+DIRECT = {"variant": "direct", "workers": 0, "buffers": 1, "resident": 0}
 #: Blocks that stay for two or three tiles, the last of which may lie beyond the matrix.
-STAYING = {"variant": "direct", "workers": 2, "buffers": 1}
+STAYING = {**DIRECT, "workers": 2}
 
 
 def inputs(name: str, M: int, N: int, dtype: str) -> list[torch.Tensor]:
@@ -154,8 +154,8 @@ def test_layernorm_of_rows_far_from_zero_keeps_its_variance(block_N, variant):
 
 
 def bulk(name: str, M: int, N: int, **tiles: Any) -> Any:
-    given = {"block_M": 1, "block_N": N, "threads": 64, "variant": "bulk", "workers": 3, "buffers": 2, **tiles}
-    return FACTORIES[name](M, N, **given)
+    given = {"block_M": 1, "block_N": N, "threads": 64, "variant": "bulk", "workers": 3, "buffers": 2, "resident": 2}
+    return FACTORIES[name](M, N, **{**given, **tiles})
 
 
 @pytest.mark.parametrize(
@@ -200,8 +200,9 @@ def source(name: str, N: int, **tiles: Any) -> str:
     return FACTORIES[name].compile(4096, N, target="cuda:h200", build=False, **tiles).get_kernel_source()
 
 
-@pytest.mark.parametrize("name", FACTORIES)
-@pytest.mark.parametrize("workers", [0, 528])
+@pytest.mark.parametrize(
+    ("name", "workers"), [("softmax", 0), ("layernorm", 528), ("rmsnorm", 0), ("add_rmsnorm", 528)]
+)
 def test_rows_in_registers_are_loaded_and_stored_in_16_bytes(name, workers):
     code = source(name, 5120, block_M=1, block_N=8192, threads=128, **{**DIRECT, "workers": workers})
     assert "*(uint4*)(Y + " in code
@@ -213,6 +214,12 @@ def test_rows_in_registers_are_loaded_and_stored_in_16_bytes(name, workers):
     # One exchange a reduction: a barrier before it is read and, where memory is used again, one before it is written.
     assert 1 <= code.count("__syncthreads()") <= 4
     assert "AllReduce<tl::SumOp, 32, 1" in code
+
+
+def test_the_compiler_is_told_how_many_blocks_a_unit_shall_hold():
+    assert "__launch_bounds__(256, 6)" in source(
+        "rmsnorm", 4096, block_M=1, block_N=4096, threads=256, **{**DIRECT, "resident": 6}
+    )
 
 
 def test_rows_that_are_not_aligned_keep_their_warps():
@@ -238,7 +245,7 @@ def test_rows_leave_an_h200_in_whole_vectors(name):
 @pytest.mark.parametrize(
     ("tiles", "message"),
     [
-        ({**STAGED, "workers": 4}, 'variant "staged" has no blocks that stay'),
+        ({**STAGED, "workers": 4}, 'variant "staged" takes no workers=4'),
         ({**DIRECT, "block_N": 64}, "holds rows whole, block_N=64 is less than N=100"),
         ({**DIRECT, "buffers": 2}, 'variant "direct" has no buffers'),
         ({**DIRECT, "variant": "bulk", "buffers": 2}, "is for blocks that stay"),

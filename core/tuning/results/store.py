@@ -18,8 +18,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from core.errors import TuningStoreError
 from core.tuning.environment import Environment
-from core.tuning.results.records import Key, Outcome, Result, in_order
+from core.tuning.results.records import STATUSES, Key, Outcome, Result, in_order
 from core.tuning.results.schema import open_store, store_error
 
 T = TypeVar("T")
@@ -36,11 +37,13 @@ class Store:
     Every method raises TuningStoreError when the file cannot be read or written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._process = 0
+        #: Device and inode of the file that is open: another may take its place.
+        self._file = (0, 0)
         self._writes = 0
         #: What was read, by what was asked, and the state of the file it was read in.
         self._read: dict[tuple[str, ...], tuple[Result, ...]] = {}
@@ -166,12 +169,29 @@ class Store:
             return self._open(create=False)
 
     def _opened(self) -> sqlite3.Connection | None:
-        """The open connection. One that a parent process opened before a fork must not be touched by its child."""
-        return self._connection if self._process == os.getpid() else None
+        """The connection, if it is open to the file that is there.
+
+        One that a parent process opened before a fork must not be touched by its child. One to a file that was removed
+        is closed: what it wrote nobody would find. Where there is another file now, closing would take that one's
+        journal along, which SQLite knows by name only.
+        """
+        if self._connection is None or self._process != os.getpid():
+            return None
+        there = _identity(self.path)
+        if there == (0, 0):
+            self._connection.close()
+            self._connection = None
+        elif there != self._file:
+            raise TuningStoreError(
+                f"the store of tuned results {self.path} was replaced while this process had it open",
+                hint="start the process again",
+            )
+        return self._connection
 
     def _open(self, *, create: bool) -> sqlite3.Connection:
         self._connection = open_store(self.path, create=create)
         self._process = os.getpid()
+        self._file = _identity(self.path)
         self._read_in = (-1, -1)
         return self._connection
 
@@ -181,6 +201,15 @@ class Store:
             yield
         except (sqlite3.Error, OSError) as error:
             raise store_error(error, self.path, doing) from error
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    """Device and inode of a file; zeros where there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0
+    return found.st_dev, found.st_ino
 
 
 def _selection(kernel: str | None, chip: str | None) -> tuple[str, tuple[str, ...]]:
@@ -205,16 +234,20 @@ def _results(
     for problem, kernel, fingerprint, arguments, dtypes, options, chip, facts, structural in found:
         query = f"SELECT {_COLUMNS} FROM outcomes WHERE problem = ?"
         rows = connection.execute(query, (problem,)).fetchall() if outcomes else []
-        key = Key(
-            kernel=kernel,
-            fingerprint=fingerprint,
-            arguments=arguments,
-            dtypes=_names(dtypes),
-            chip=chip,
-            environment=_environment(facts),
-            options=options,
-        )
-        yield Result(key, in_order([_outcome(row) for row in rows]), _names(structural))
+        try:
+            key = Key(
+                kernel=kernel,
+                fingerprint=fingerprint,
+                arguments=arguments,
+                dtypes=_names(dtypes),
+                chip=chip,
+                environment=_environment(facts),
+                options=options,
+            )
+            result = Result(key, in_order([_outcome(row) for row in rows]), _names(structural))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise sqlite3.DatabaseError(f"what it holds of {kernel} is malformed: {error}") from error
+        yield result
 
 
 @functools.lru_cache(maxsize=64)
@@ -229,6 +262,8 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _outcome(row: tuple[Any, ...]) -> Outcome:
     tiles, status, median_s, low_s, high_s, samples, reason, details, *rest = row
+    if status not in STATUSES or (median_s is not None and not isinstance(median_s, float)):
+        raise ValueError(f"an outcome of {status!r} and {median_s!r} s")
     return Outcome(json.loads(tiles), status, median_s, low_s, high_s, samples, reason, json.loads(details), *rest)
 
 

@@ -204,6 +204,48 @@ class TestTrouble:
             Store(path).record(key, FAST)
         assert path.read_bytes() == before
 
+    @pytest.mark.parametrize(
+        ("change", "said"),
+        [
+            ("UPDATE outcomes SET tiles = '{'", "Expecting property name"),
+            ("UPDATE outcomes SET details = '['", "Expecting value"),
+            ("UPDATE outcomes SET median_s = 'soon'", "an outcome of 'ok' and 'soon' s"),
+            ("UPDATE outcomes SET status = 'great'", "an outcome of 'great'"),
+            ("UPDATE environments SET facts = '[]'", "is malformed"),
+            ("UPDATE problems SET dtypes = 'float16'", "Expecting value"),
+            ("DROP TABLE outcomes", "no such table"),
+        ],
+    )
+    def test_contents_that_are_damaged_are_said_to_be(self, store, key, change, said):
+        store.record(key, FAST)
+        store.close()
+        connection = sqlite3.connect(store.path)
+        connection.execute(change)
+        connection.commit()
+        connection.close()
+        with pytest.raises(TuningStoreError, match=said) as caught:
+            store.lookup(key)
+        assert "it is damaged: move it away" in caught.value.hint
+
+    @pytest.mark.parametrize("suffixes", [("",), ("", "-wal", "-shm")])
+    def test_a_file_that_was_removed_is_made_anew(self, store, key, suffixes):
+        store.record(key, FAST)
+        for suffix in suffixes:
+            store.path.with_name(store.path.name + suffix).unlink()
+        assert store.lookup(key) is None
+        store.record(key, CRASHED)
+        assert Store(str(store.path)).lookup(key).outcomes == (CRASHED,)
+
+    def test_a_file_that_took_its_place_is_left_alone(self, store, key, tmp_path):
+        store.record(key, FAST)
+        for suffix in ("", "-wal", "-shm"):
+            store.path.with_name(store.path.name + suffix).unlink()
+        other = Store(store.path)
+        other.record(key, SLOW)
+        with pytest.raises(TuningStoreError, match="was replaced while this process had it open"):
+            store.record(key, CRASHED)
+        assert other.lookup(key).outcomes == (SLOW,)
+
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
     def test_a_folder_that_may_not_be_written_is_named(self, tmp_path, key):
         tmp_path.chmod(0o500)

@@ -9,6 +9,9 @@ import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
+#: Shares of the keys whose outputs are read at once when they are combined: what 128 threads can have on its way.
+_TOGETHER = 8
+
 
 class Shapes(NamedTuple):
     """Of :func:`core.ops.mla.mla_decode`'s tensors.
@@ -64,26 +67,42 @@ def decode(shapes: Shapes, attend: Callable[..., Any]) -> Any:
 def _combine(shapes: Shapes) -> Callable[..., Any]:
     """A macro with a launch: O from the outputs of the shares and their log-sums, base 2."""
     batch, M, dim, splits = shapes.batch, shapes.M, shapes.dim, shapes.splits
+    # Whole powers of two, which warps share evenly; what is beyond the shares is nought.
+    width = 1 << (splits - 1).bit_length()
+    together = min(width, _TOGETHER)
+    rounds = -(-splits // together)
+    lowest = -T.infinity("float32")
 
     @T.macro
     def macro(O, partial, lse):  # noqa: E741  (the papers' letter)
         with T.Kernel(M, batch, threads=128) as (h, b):
+            outputs = T.alloc_fragment((together, dim), "float32")
+            weights = T.alloc_shared((width,), "float32")
+            logarithms = T.alloc_fragment((width,), "float32")
+            largest = T.alloc_fragment((1,), "float32")
+            weight_sum = T.alloc_fragment((1,), "float32")
+            part = T.alloc_fragment((dim,), "float32")
             total = T.alloc_fragment((dim,), "float32")
-            largest = T.alloc_var("float32")
-            weight = T.alloc_var("float32")
-            weight_sum = T.alloc_var("float32")
-            largest = -T.infinity("float32")
-            for s in T.serial(splits):
-                largest = T.max(largest, lse[s, b, h])
-            weight_sum = 0.0
+            # Before the weights are known: nothing waits for these before they are.
+            T.copy(partial[0:together, b, h, :], outputs)
+            for s in T.Parallel(width):
+                logarithms[s] = T.if_then_else(s < splits, lse[T.min(s, splits - 1), b, h], lowest)
+            T.reduce_max(logarithms, largest, dim=0)
+            for s in T.Parallel(width):
+                logarithms[s] = T.exp2(logarithms[s] - largest[0])
+            T.reduce_sum(logarithms, weight_sum, dim=0)
+            T.copy(logarithms, weights)
             T.clear(total)
-            for s in T.serial(splits):
-                weight = T.exp2(lse[s, b, h] - largest)
-                weight_sum = weight_sum + weight
+            for r in T.serial(rounds):
+                if r > 0:
+                    T.copy(partial[r * together : (r + 1) * together, b, h, :], outputs)
+                for s, j in T.Parallel(together, dim):
+                    outputs[s, j] *= weights[r * together + s]
+                T.reduce_sum(outputs, part, dim=0)
                 for j in T.Parallel(dim):
-                    total[j] += weight * partial[s, b, h, j]
+                    total[j] += part[j]
             for j in T.Parallel(dim):
-                O[b, h, j] = total[j] / weight_sum
+                O[b, h, j] = total[j] / weight_sum[0]
 
     launch: Callable[..., Any] = macro
     return launch

@@ -130,6 +130,8 @@ def steps(shapes: Shapes, base2: float) -> Steps:
         T.fill(own.output, 0)
         T.fill(own.row_sum, 0)
         T.fill(own.row_max, lowest)
+        T.fill(own.rescale, 1)
+        T.fill(own.weights, 0)
         if s.tiles > 0:
             T.mbarrier_wait_parity(s.queries_full[0], 0)
             T.copy(s.weights[1], own.rotated)

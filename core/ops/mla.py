@@ -46,8 +46,8 @@ def mla_decode(
     touched and have one element a row.
 
     Variants: `pipelined` leaves copies and products to TileLang and is for every chip; `two_groups` and
-    `two_groups_in_turn` are scheduled by hand for Hopper (`core.ops.mla_hopper`) and have one tile: 64 heads, 64 keys,
-    2 stages, 256 threads.
+    `two_groups_in_turn` are scheduled by hand for Hopper (`core.ops.mla_hopper`) and have one tile: 64 heads (of fewer,
+    all: `block_M` may be any size that covers them), 64 keys, 2 stages, 256 threads.
 
     Args:
         batch: sequences, with one query each.

@@ -32,20 +32,22 @@ import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm
 
 #: Registers a thread keeps: of the loading warpgroup, and of the computing ones.
 _LOADING, _COMPUTING = 24, 240
-#: Named barriers; TileLang numbers its own from 1. The weights of the first tile of a pair are there; they are read;
-#: those of the second are there (that they are read, the next of the first say); the first group has issued its scores;
-#: both groups have done everything.
-_FIRST_FULL, _FIRST_EMPTY, _SECOND_FULL, _TURN, _DONE = 11, 12, 13, 14, 15
+#: Named barriers; TileLang numbers its own from 1. The weights of the first tile of a pair are there; those of the
+#: second are; the first group has issued its scores; both groups have done everything. Nobody has to say that weights
+#: were read: the second group has read the first tile's when it gives back `right[0]`, which the next scores of the
+#: first wait for, and the first group has read the second tile's when it publishes the next of the first.
+_FIRST_FULL, _SECOND_FULL, _TURN, _DONE = 12, 13, 14, 15
 #: Elements of a line of shared memory, of which each half of a key is whole ones, and the most of a copy's box.
 _LINE, _LONGEST = 64, 256
 
 
 def check(shapes: Shapes, block_M: int, block_N: int, num_stages: int, threads: int) -> None:
     """Raises KernelError for what the schedule cannot do."""
-    if (block_M, block_N, num_stages, threads) != (HEADS, KEYS, 2, 2 * GROUP):
+    heads = block_M == HEADS or shapes.M <= block_M < HEADS
+    if not heads or (block_N, num_stages, threads) != (KEYS, 2, 2 * GROUP):
         raise KernelError(
             f"mla_decode: {block_M} heads, tiles of {block_N} keys, {num_stages} stages and {threads} threads: two"
-            f" groups take {HEADS} heads and two tiles of {KEYS} keys",
+            f" groups take {HEADS} heads, or all where there are fewer, and two tiles of {KEYS} keys",
             hint=f"use block_M={HEADS}, block_N={KEYS}, num_stages=2, threads={2 * GROUP}, or variant='pipelined'",
         )
     if shapes.dim % (2 * _LINE) or shapes.dim > 2 * _LONGEST or shapes.rope != KEYS:
@@ -104,8 +106,6 @@ def two_groups(shapes: Shapes, *, base2: float, in_turn: bool) -> Callable[..., 
         do.wait_for_scores(own, 0)
         do.release(s.rotated_empty, 0)
         do.weigh(s, own, 2 * p)
-        if p > 0:
-            T.sync_threads(_FIRST_EMPTY, 2 * GROUP)
         do.publish(s, own, 0)
         T.named_barrier_arrive(_FIRST_FULL, 2 * GROUP)
         do.rescale(own)
@@ -160,8 +160,6 @@ def two_groups(shapes: Shapes, *, base2: float, in_turn: bool) -> Callable[..., 
         do.add_up(own)
         do.wait_for_output(own)
         do.release(s.right_empty, 0)
-        if 2 * p + 2 < s.tiles:
-            T.named_barrier_arrive(_FIRST_EMPTY, 2 * GROUP)
 
     @T.macro
     def compute_second(s, own):

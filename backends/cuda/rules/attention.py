@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from backends.cuda.rules import attention_variants, matrix
+from backends.cuda.rules import attention_variants, latent_variants, matrix
 from core.hardware import Chip
 from core.tiling import KernelShape, TileRule, Tiles, Value
 from core.tiling.constraints import number
@@ -21,14 +21,24 @@ _SHARE = 256
 
 def attention_rule(chip: Chip, kernel: KernelShape) -> TileRule:
     """The rule for kernels with two products and a reduction between them."""
-    variants = attention_variants.usable(chip, kernel)
+    plain = _values(chip, kernel)
+    values, leave_out, weigh = plain, None, None
+    if attention_variants.usable(chip, kernel):
+        values, leave_out = {**plain, **attention_variants.values(chip, kernel)}, attention_variants.leave_out
+    elif latent_variants.usable(chip, kernel):
+        values, weigh = latent_variants.values(plain), latent_variants.weigh
+
+        def leave_out(kernel: KernelShape, tiles: Tiles) -> str | None:
+            return latent_variants.leave_out(kernel, plain, tiles)
+
     return TileRule(
         "cuda.attention-tile",
         "64 queries a warpgroup (16 a warp), as many keys as leave registers for the scores and the output",
-        values={**_values(chip, kernel), **(attention_variants.values(chip, kernel) if variants else {})},
+        values=values,
         forbid=matrix.forbid(chip),
-        leave_out=_leave_out(attention_variants.leave_out if variants else None),
+        leave_out=_leave_out(leave_out),
         inspect=matrix.inspect(chip),
+        weigh=weigh,
     )
 
 

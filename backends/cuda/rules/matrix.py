@@ -129,9 +129,11 @@ def inspect(chip: Chip) -> Callable[[KernelShape, Tiles, Profile], str | None]:
         for one in profile.launches:
             if one.threads is None:
                 continue
-            threads, launched = one.threads - one.copy_threads, launch.launched_threads(chip, one)
-            chained = len(one.products) > 1
-            reasons = (refused(chip, product, threads, launched, chained) for product in one.products)
+            launched, chained = launch.launched_threads(chip, one), len(one.products) > 1
+            reasons = (
+                refused(chip, product, one.computing_threads(product.loop) or 0, launched, chained)
+                for product in one.products
+            )
             reason = next((reason for reason in reasons if reason is not None), None) or uneven_pipeline(chip, one)
             if reason is not None:
                 return reason

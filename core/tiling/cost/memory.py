@@ -14,6 +14,9 @@ from core.tiling.cost.machine import Machine
 from core.tiling.profile import GlobalAccess, LaunchProfile
 from core.tiling.profile.records import NEIGHBOURS
 
+#: By so much more than its part of a tensor a block may read and still read nothing twice: tiles at the ends.
+_ENDS = 1.1
+
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
@@ -52,30 +55,33 @@ def traffic(launch: LaunchProfile, trips: tuple[float, ...], slots: int, m: Mach
     unit = cache = 0.0
     wave_bytes = 0.0
     least = 0.0
-    seen: set[tuple[str, tuple[int, ...]]] = set()
+    read: dict[tuple[str, tuple[int, ...]], float] = {}
     for access in launch.accesses:
         executed = sector_bytes(access, m) * trips[access.loop]
+        if not executed:  # a branch that no block takes
+            continue
         unit += executed
         cache += executed / access.receivers
-        distinct = (
-            executed
-            / _repeats(access, launch, trips)
-            * max(1.0, m.cost["memory_line_bytes"] / run_bytes(access)) ** 0.5
-        )
+        repeats = _repeats(access, launch, trips)
+        distinct = executed / repeats * max(1.0, m.cost["memory_line_bytes"] / run_bytes(access)) ** 0.5
+        axes = [axis for axis in range(len(launch.grid)) if f"axis{axis}" in access.varies]
+        parts = prod(launch.grid[axis] / access.shares[axis] for axis in axes)
+        whole = prod(size or 1 for size in access.shape) * access.bits / 8
         if access.mode == "read":
             key = (access.tensor, access.shares)
-            if key in seen:  # what a block reads a second time is in the cache still, as far as all blocks' tiles fit
+            before, own = read.get(key, 0.0), access.bytes * trips[access.loop] / repeats
+            # Once a block has read its part of the tensor, it reads a second time what is in the cache still, as far
+            # as all blocks' tiles fit.
+            if before and before + own > _ENDS * whole / parts:
                 distinct *= max(0.0, 1.0 - m.l2_bytes / (executed * min(slots, blocks)))
-            seen.add(key)
-        axes = [axis for axis in range(len(launch.grid)) if f"axis{axis}" in access.varies]
-        everything = distinct * prod(launch.grid[axis] / access.shares[axis] for axis in axes)
+            read[key] = before + own
+        everything = distinct * parts
         if access.neighbours:
             # Beyond the blocks that were looked at, a rectangle of tiles grows as its root in both directions.
             held = min(slots, blocks)
             wave_bytes += distinct * min(held, access.neighbours * max(1.0, held / NEIGHBOURS) ** 0.5)
         else:
             wave_bytes += distinct * prod(max(1.0, in_wave[axis] / access.shares[axis]) for axis in axes)
-        whole = prod(size or 1 for size in access.shape) * access.bits / 8
         least += min(everything, whole * executed / max(1.0, access.bytes * trips[access.loop]))
     again = max(0.0, wave_bytes * waves - least)
     kept = min(1.0, m.l2_bytes / wave_bytes) if wave_bytes and m.l2_bytes else 0.0

@@ -60,7 +60,7 @@ def _workspace(launch: LaunchProfile, lanes: int) -> int:
 
 
 def _partials(reduction: Reduction, launch: LaunchProfile, lanes: int) -> int:
-    threads = (launch.threads or 0) - launch.copy_threads
+    threads = launch.computing_threads(reduction.loop) or 0
     if reduction.accumulator:
         # A row lies in a few neighbouring lanes of a wave of 32, and all over a wave of 64.
         across = lanes > _SHUFFLED or threads // lanes > -(-reduction.rows // _WAVE_ROWS)

@@ -45,6 +45,9 @@ _OPERATORS = {
 def formula_of(expr: Expr, names: Mapping[Var | str, Formula]) -> Formula | None:
     """The formula of an integer or boolean expression; None when it depends on what `names` does not give.
 
+    The lesser of a known and an unknown number is taken for the known one, its most: `min(lengths[b], N)` is N, the
+    longest there may be.
+
     Args:
         names: formulas of variables; symbolic dimensions and scalar parameters may be given by name instead.
     """
@@ -60,6 +63,9 @@ def formula_of(expr: Expr, names: Mapping[Var | str, Formula]) -> Formula | None
         case Binary(op=BinaryOp.BIT_AND | BinaryOp.BIT_OR as op, a=a, b=b, dtype="bool"):
             joined = "and" if op is BinaryOp.BIT_AND else "or"
             return _combine(joined, formula_of(a, names), formula_of(b, names))
+        case Binary(op=BinaryOp.MIN, a=a, b=b):
+            bounds = [bound for bound in (formula_of(a, names), formula_of(b, names)) if bound is not None]
+            return _combine("min", *bounds) if len(bounds) == 2 else next(iter(bounds), None)
         case Binary(op=op, a=a, b=b):
             return _combine(_OPERATORS.get(op), formula_of(a, names), formula_of(b, names))
         case Compare(op=op, a=a, b=b):

@@ -222,6 +222,12 @@ class LaunchProfile:
     def blocks(self) -> int:
         return prod(self.grid)
 
+    def computing_threads(self, loop: int) -> int | None:
+        """Threads that share what a loop computes: those of its role, else all that compute; None as `threads`."""
+        if self.threads is None:
+            return None
+        return dict(self.roles).get(self.loops[loop].role, self.threads - self.copy_threads)
+
     def trips(self) -> tuple[tuple[float, ...], ...]:
         """How often each loop's body runs in a block, in all.
 

@@ -84,6 +84,12 @@ _RULES = (
         "kernel values take T.abs, T.max, T.pow and the like, not Python's own; a slice needs both of its ends",
     ),
     _rule(
+        r"Cannot use and / or / not operator to Expr",
+        KernelError,
+        "Python's `if`, `and`, `or` cannot ask about what is known at run time only: a symbolic size that they ask about"
+        " has to be a number, and in the kernel T.if_then_else asks",
+    ),
+    _rule(
         r"Invalid buffer scopes",
         UnsupportedOp,
         "copy the tile into a fragment (T.alloc_fragment) and reduce that",

@@ -205,6 +205,18 @@ def python_abs():
     return main
 
 
+def symbolic_choice():
+    N = T.dynamic("N")
+    rounds = 1 if 4 < N < 8 else 2  # fault
+
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32")):
+        with T.Kernel(rounds, threads=128):
+            A[0] = 1.0
+
+    return main
+
+
 def int_division():
     @T.prim_func
     def main(A: T.Tensor((128,), "int32")):

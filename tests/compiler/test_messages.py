@@ -46,6 +46,7 @@ FAULTS = (
     ("thread_overflow", ResourceExceeded, "2048 threads per block", "1024"),
     ("negative_threads", ResourceExceeded, "got -1", "thread count"),
     ("python_abs", UnsupportedOp, "abs()", "T.abs"),
+    ("symbolic_choice", KernelError, "and / or / not operator", "has to be a number"),
     ("int_division", UnsupportedOp, "integer divisions", "T.truncdiv"),
     ("wrong_rank_index", ShapeMismatch, "Buffer A is 2-dimensional", "one index for each dimension"),
     ("literal_overflow", KernelError, "300 exceeds maximum of uint8", "does not fit the type"),

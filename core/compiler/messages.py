@@ -86,8 +86,8 @@ _RULES = (
     _rule(
         r"Cannot use and / or / not operator to Expr",
         KernelError,
-        "Python's `if`, `and`, `or` cannot ask about what is known at run time only: a symbolic size that they ask about"
-        " has to be a number, and in the kernel T.if_then_else asks",
+        "Python's `if`, `and`, `or` cannot ask about what is known at run time only: a symbolic size that they ask"
+        " about has to be a number, and in the kernel T.if_then_else asks",
     ),
     _rule(
         r"Invalid buffer scopes",

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch._subclasses import FakeTensorMode
 
@@ -21,6 +21,7 @@ from core.errors import TileHALError
 from core.runtime.arguments import Binder
 from core.runtime.compiled import MISS, load
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
+from tests.properties import examples
 from tests.runtime.standin import c_compiler
 
 ADD = Signature(
@@ -44,6 +45,16 @@ DYNAMIC = Signature(
     ),
     symbols=("M", "K", "N", "S"),
     outputs=(5, 4),
+)
+INNER = Signature(
+    "inner",
+    (
+        TensorArgument("A", "float32", ("M",)),
+        TensorArgument("C", "float32", ("M - 4", "n"), is_output=True),
+        ScalarArgument("n", "int32"),
+    ),
+    symbols=("M",),
+    outputs=(1,),
 )
 FLAGS = Signature(
     "flags",
@@ -181,7 +192,7 @@ def test_what_is_called_is_what_the_binder_accepts(add: Call, position: int, off
     assert called == (accepted and offered != "a subclass")
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     shape=st.lists(st.integers(0, 3), min_size=2, max_size=2),
     strides=st.lists(st.integers(0, 4), min_size=2, max_size=2),
@@ -209,6 +220,18 @@ def test_the_imaginary_part_of_a_conjugate_is_left_to_the_binder(dynamic: Call) 
     assert (negated.item(), negated.is_contiguous()) == (-2.0, True)
     assert dynamic(negated, 1.0, b, 0) is MISS
     assert dynamic(negated.resolve_neg(), 1.0, b, 0) is not MISS
+
+
+def test_outputs_of_less_than_nothing_are_left_to_the_binder(tmp_path: Path) -> None:
+    inner = Call(INNER, ["handle", "handle", "int32", "int32"], tmp_path)
+    for rows, n in ((4, 2), (5, 0), (3, 2), (5, -1)):
+        try:
+            shape = inner.binder((torch.ones(rows), n), {})[2].shape
+        except TileHALError:
+            assert inner(torch.ones(rows), n) is MISS
+            assert (rows, n) in ((3, 2), (5, -1))
+        else:
+            assert inner(torch.ones(rows), n).shape == shape == (rows - 4, n)
 
 
 def test_the_number_of_arguments_is_checked(add: Call) -> None:

@@ -42,8 +42,8 @@ docs: venv  ## build the documentation into build/docs; a warning is an error
 pytest: venv
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(PYTEST_ARGS)
 
-explore: venv  ## look for new counterexamples: the property tests with new examples, ten times as many
-	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m hypothesis $(PYTEST_ARGS)
+explore: venv  ## look for new counterexamples: ten times as many new examples, every size and type
+	HYPOTHESIS_PROFILE=explore $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m 'hypothesis or wide' $(PYTEST_ARGS)
 
 format: venv  ## apply the formatter and the safe lint fixes
 	$(BIN)/ruff check --fix .

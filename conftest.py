@@ -13,6 +13,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -26,10 +27,35 @@ hypothesis.settings.load_profile(PROFILE)
 #: Starts the random numbers of every test; printed by the runs that draw it, for `TILEHAL_TEST_SEED`.
 SEED_VARIABLE = "TILEHAL_TEST_SEED"
 
-# For this process and, where there are any, the workers and programs it starts. Two workers fill the machine: a thread
-# pool in each of them only makes them wait for each other.
+# For the workers and programs that this process starts. Two workers fill the machine: a thread pool in each only makes
+# them wait for each other. And glibc is to keep what is freed: lowering takes and frees megabytes over and over, and a
+# tenth of its time and more went into getting them from the kernel.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**30))
+os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**25))
+os.environ.setdefault("MALLOC_TOP_PAD_", str(2**26))
 os.environ.setdefault(SEED_VARIABLE, str(secrets.randbits(32)) if PROFILE == "explore" else "0")
+
+
+class TorchNumbers:
+    """torch's random numbers for hypothesis, which starts them anew for each example and so can repeat one."""
+
+    def seed(self, number: int) -> None:
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.default_generator.manual_seed(zlib.crc32(f"{os.environ[SEED_VARIABLE]} {number}".encode()))
+
+    def getstate(self) -> Any:
+        torch = sys.modules.get("torch")
+        return None if torch is None else torch.default_generator.get_state()
+
+    def setstate(self, state: Any) -> None:
+        if state is not None:
+            sys.modules["torch"].default_generator.set_state(state)
+
+
+NUMBERS = TorchNumbers()
+hypothesis.register_random(NUMBERS)
 
 
 def pytest_report_header() -> str:
@@ -37,8 +63,12 @@ def pytest_report_header() -> str:
     return f"hypothesis profile {PROFILE!r}, {SEED_VARIABLE}={os.environ[SEED_VARIABLE]}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips tests marked `gpu` where torch sees no accelerator."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves tests marked `wide` to runs that explore; skips those marked `gpu` where torch sees no accelerator."""
+    if PROFILE != "explore" and "wide" not in config.getoption("markexpr"):
+        wide = [item for item in items if item.get_closest_marker("wide")]
+        config.hook.pytest_deselected(items=wide)
+        items[:] = [item for item in items if not item.get_closest_marker("wide")]
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if not marked:
         return

@@ -1,8 +1,14 @@
-"""How many examples a property test tries, whichever profile the run has (see the root's conftest.py)."""
+"""How much of a test's space a run covers, whichever profile it has (see the root's conftest.py)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any, TypeVar
+
+import pytest
 from hypothesis import Phase, settings
+
+Parameter = TypeVar("Parameter")
 
 #: 1 by default, 10 in a run that explores.
 FACTOR = settings.default.max_examples // 100
@@ -22,3 +28,14 @@ def compiling(count: int) -> settings:
     explores has the time, and does look.
     """
     return settings(examples(count), phases=_AT_ONCE if FACTOR == 1 else settings.default.phases)
+
+
+def first_of_each(parameters: Iterable[Parameter], key: Callable[[Parameter], Hashable]) -> list[Any]:
+    """Parameters for `pytest.mark.parametrize`: of those with one key, all but the first are left to exploring runs."""
+    seen: set[Hashable] = set()
+    found = []
+    for parameter in parameters:
+        known = key(parameter) in seen
+        seen.add(key(parameter))
+        found.append(pytest.param(parameter, marks=pytest.mark.wide if known else ()))
+    return found

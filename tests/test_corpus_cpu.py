@@ -4,35 +4,39 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import core
-from tests.kernels import EXACT, Case, Tolerance, all_kernels, compare, elementwise, gemm, reduction, silent_kernels
+from tests.kernels import (
+    EXACT,
+    Case,
+    Tolerance,
+    all_kernels,
+    compare,
+    construct,
+    elementwise,
+    gemm,
+    reduction,
+    silent_kernels,
+)
 from tests.kernels.case import randn, summed, torch_dtype
 from tests.kernels.silent import Silent, silent_cases
+from tests.properties import compiling, first_of_each
 
 CASES = all_kernels()
 SILENT = silent_cases()
 
 
-def fresh_generator() -> tuple[torch.Generator, int]:
-    """A generator seeded anew, and the seed to repeat the run with."""
-    gen = torch.Generator()
-    return gen, gen.seed()
+def fresh_generator() -> torch.Generator:
+    """A generator that gives the numbers of this test and this run."""
+    return torch.Generator().manual_seed(torch.initial_seed())
 
 
 def agree_on_the_cpu(case: Case) -> None:
     """Compiles for the CPU, runs with fresh data, compares with torch."""
-    gen, seed = fresh_generator()
-    inputs = case.inputs(gen)
-    kernel = case.compile("cpu")
-    outputs = case.run(kernel, inputs)
-    try:
-        case.check(outputs, inputs)
-    except AssertionError as error:
-        error.add_note(f"seed {seed}")
-        raise
+    inputs = case.inputs(fresh_generator())
+    case.check(case.run(case.compile("cpu"), inputs), inputs)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -40,7 +44,11 @@ def test_agrees_with_torch_on_the_cpu(case: Case) -> None:
     agree_on_the_cpu(case)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if not case.stock_refusal], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case",
+    first_of_each([case for case in CASES if not case.stock_refusal], construct),
+    ids=lambda case: case.name,
+)
 def test_compiles_to_source_for_an_h200(case: Case) -> None:
     assert "__global__" in case.compile("cuda:h200").get_kernel_source()
 
@@ -88,8 +96,7 @@ def test_inputs_are_fresh_and_repeatable() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_a_wrong_result_is_noticed(case: Case) -> None:
     """The check is a real one: it accepts the reference and refuses it with one element off by twice the allowance."""
-    gen, _ = fresh_generator()
-    inputs = case.inputs(gen)
+    inputs = case.inputs(fresh_generator())
     expected = [output.double().contiguous() for output in case.expected(inputs)]
     assert case.check(expected, inputs) == 0.0
     for position, output in enumerate(expected):
@@ -142,7 +149,7 @@ def test_silent_difference_compiles_or_is_refused_with_its_line_on_an_h200(silen
 
 
 # Any size and tile, not only those of the corpus: few examples, since each is a kernel of its own to build.
-FEW = settings(max_examples=8, deadline=None)
+FEW = compiling(8)
 
 
 @FEW

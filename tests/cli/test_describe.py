@@ -255,10 +255,9 @@ def test_works_with_neither_torch_nor_tilelang(arguments, tmp_path):
 
 
 def test_takes_under_half_a_second(tmp_path):
-    """Processor time, the median of five: what others do on this machine at the same time does not count."""
-    run_module("--target", "metax", blocked=tmp_path)
+    """Processor time, the median of three: what others do on this machine at the same time does not count."""
     seconds = []
-    for _ in range(5):
+    for _ in range(3):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         assert run_module("--target", "metax", blocked=tmp_path).returncode == 0
         after = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -131,7 +131,7 @@ def test_a_process_killed_while_it_writes_leaves_no_entry(tmp_path, script):
     started = time.monotonic()
     built, hit = cache.built(key("b"), lowered, builder(lowered))
     assert (hit, built.path("library").read_bytes()) == (False, b"ELF")
-    assert time.monotonic() - started < 5  # its lock died with it
+    assert time.monotonic() - started < 60  # its lock died with it
 
 
 def test_what_a_killed_process_left_is_swept_when_it_is_old(tmp_path):

@@ -160,7 +160,7 @@ class TestRunTool:
         started = time.monotonic()
         with pytest.raises(BuildFailed):
             run_tool([PYTHON, "-c", code], cwd=tmp_path, timeout_s=1.0)
-        assert time.monotonic() - started < 10
+        assert time.monotonic() - started < 40
 
     def test_death_by_signal_is_named_and_transient(self, tmp_path):
         code = "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)"

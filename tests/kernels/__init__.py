@@ -36,4 +36,12 @@ def all_kernels(topic: str | None = None) -> list[Case]:
     return found
 
 
-__all__ = ["EXACT", "TOPICS", "Case", "Tolerance", "all_kernels", "compare"]
+def construct(case: Case) -> str:
+    """What a case has compiled that the others of its kernel have not: usually nothing, so that one case will do.
+
+    A product's layout and types choose the matrix instruction, so each of those counts.
+    """
+    return case.name if case.name.startswith("gemm.gemm[") else f"{case.topic} {id(case.kernel)}"
+
+
+__all__ = ["EXACT", "TOPICS", "Case", "Tolerance", "all_kernels", "compare", "construct"]

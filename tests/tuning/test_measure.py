@@ -280,9 +280,9 @@ def test_short_calls_are_timed_together() -> None:
 
 
 def test_a_ratio_is_told_with_its_interval() -> None:
-    together = measure_together({"long": sleep_ms(6), "short": sleep_ms(2)}, "cpu", warmup_ms=1, repeat_ms=40)
+    together = measure_together({"long": sleep_ms(40), "short": sleep_ms(10)}, "cpu", warmup_ms=1, repeat_ms=40)
     found = together.ratio("long", "short")
-    assert 1.5 < found.value < 4
+    assert 1.5 < found.value < 5  # a busy machine wakes either some milliseconds late
     assert found.low <= found.value <= found.high
     assert found.confidence >= 0.95
 

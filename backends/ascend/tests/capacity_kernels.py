@@ -1,7 +1,9 @@
 """Kernels whose tiles are swept over to compare the capacity check with the vendor's compiler."""
 
 import itertools
+import json
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import tilelang.language as T
@@ -144,12 +146,16 @@ def verdicts(rows: Iterable[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, A
     """Each recorded row with the backend's own verdict: whether it accepts the tile."""
     from backends.ascend import capacity
     from core.errors import ResourceExceeded
-    from core.program import Program
+    from core.program import Launch, Program
     from core.target import resolve
+
+    @cache
+    def launch_of(name: str, parameters: str) -> Launch:
+        return Program(trace(name, json.loads(parameters))).view.launches[0]
 
     for row in rows:
         chip = resolve(f"ascend:{row['chip']}").chip
-        launch = Program(trace(row["kernel"], row["parameters"])).view.launches[0]
+        launch = launch_of(row["kernel"], json.dumps(row["parameters"]))
         try:
             capacity.check(capacity.estimate(launch, chip), chip)
         except ResourceExceeded:

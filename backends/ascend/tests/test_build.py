@@ -14,7 +14,8 @@ from backends.ascend.tests.conftest import chip_of
 from backends.ascend.toolchain import find_compiler
 from core.errors import BuildFailed
 from core.hardware import Chip, load_chips, verify
-from tests.kernels import Case, all_kernels
+from tests.kernels import Case, all_kernels, construct
+from tests.properties import first_of_each
 
 #: What has no form for this compiler; docs/ascend.md lists each with its reason.
 REFUSED = {
@@ -27,7 +28,9 @@ UNKNOWN_CHIPS = {"910_9363"}
 
 
 @pytest.mark.usefixtures("compiler")
-@pytest.mark.parametrize("case", [c for c in all_kernels() if c.name not in REFUSED], ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", first_of_each([c for c in all_kernels() if c.name not in REFUSED], construct), ids=lambda case: case.name
+)
 def test_every_kernel_of_the_corpus_reaches_the_final_module(case: Case, target: str) -> None:
     kernel = case.compile(target)
     built = kernel.build()

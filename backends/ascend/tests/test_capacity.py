@@ -1,13 +1,13 @@
 """The capacity check agrees with the vendor's compiler on every tiling it was asked about, and says what fits."""
 
 import json
-import time
 from pathlib import Path
 
 import pytest
 
 import core
 from backends.ascend.tests.capacity_kernels import configurations, trace, verdicts
+from tests.timing import within
 
 ROWS = json.loads((Path(__file__).parent / "data" / "capacity_sweep.json").read_text())
 CHIPS = ("910b3", "950pr_9589")
@@ -24,16 +24,17 @@ def test_the_sweep_is_as_wide_as_promised() -> None:
         assert overflowing == {"ub", "l1", "l0c"}, "each space overflows somewhere, and nothing failed otherwise"
 
 
-@pytest.mark.parametrize("chip", CHIPS)
-def test_no_accepted_tile_is_refused_by_the_compiler_and_few_refused_ones_would_compile(chip: str) -> None:
-    rows = [row for row in ROWS if row["chip"] == chip]
+@pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.wide)])
+def test_no_accepted_tile_is_refused_by_the_compiler_and_few_refused_ones_would_compile(half: int) -> None:
+    # Tracing a configuration is what takes the time, so each is judged for both chips.
+    wanted = [(name, json.dumps(parameters)) for name, parameters in configurations()][half::2]
+    rows = [row for row in ROWS if (row["kernel"], json.dumps(row["parameters"])) in wanted]
     judged = list(verdicts(rows))
-    accepted_wrongly = [row for row, ours in judged if ours and not row["fits"]]
-    refused = [row for row, ours in judged if not ours]
-    refused_wrongly = [row for row in refused if row["fits"]]
-    assert not accepted_wrongly
-    assert len(refused) > 40
-    assert len(refused_wrongly) <= 0.1 * len(refused)
+    assert [row for row, ours in judged if ours and not row["fits"]] == []
+    for chip in CHIPS:
+        refused = [row for row, ours in judged if not ours and row["chip"] == chip]
+        assert len(refused) > 20
+        assert sum(row["fits"] for row in refused) <= 0.1 * len(refused)
 
 
 @pytest.mark.parametrize(
@@ -48,10 +49,8 @@ def test_an_overflow_is_refused_at_once_with_the_buffer_its_line_and_what_fits(
     target: str, space: str, kernel: str, parameters: dict[str, object], buffer: str
 ) -> None:
     program = trace(kernel, parameters)
-    started = time.perf_counter()
-    with pytest.raises(core.ResourceExceeded) as caught:
+    with within(1.0), pytest.raises(core.ResourceExceeded) as caught:
         core.compile(program, target=target)
-    assert time.perf_counter() - started < 1.0
     error = caught.value
     assert error.details["memory"] == space
     assert error.details["needed_bytes"] > error.details["limit_bytes"]

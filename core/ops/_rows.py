@@ -164,24 +164,27 @@ class Rows:
 
         What lies behind a row's end takes part. `result` has `block_M` elements.
         """
-        combine = {"max": T.reduce_max, "sum": T.reduce_sum}[kind]
-        lowest = -T.infinity("float32")
+        over, both = {"max": (T.reduce_max, T.max), "sum": (T.reduce_sum, lambda a, b: a + b)}[kind]
 
         @T.macro
         def reduce(x, result):
             by_lane = T.alloc_fragment((self.block_M, self.groups, self.run), "float32")
             by_group = T.alloc_fragment((self.block_M, self.groups), "float32")
-            combine(x, by_lane, dim=1)
-            combine(by_lane, by_group, dim=2)
+            # By hand, since TileLang's reductions start from an identity: one operation more for each lane and sum.
+            for p in T.unroll(self.vectors):
+                for i, g, j in T.Parallel(self.block_M, self.groups, self.run):
+                    value = T.cast(x[i, p, g, j], "float32")
+                    by_lane[i, g, j] = T.if_then_else(p == 0, value, both(by_lane[i, g, j], value))
+            over(by_lane, by_group, dim=2)
             if self.groups == 1:
                 for i in T.Parallel(self.block_M):
                     result[i] = by_group[i, 0]
             else:
                 exchanged = T.alloc_shared((self.block_M, self.groups), "float32")
                 T.copy(by_group, exchanged)
-                T.fill(result, lowest if kind == "max" else 0.0)
                 for i in T.Parallel(self.block_M):
-                    for g in T.unroll(self.groups):
-                        result[i] = T.max(result[i], exchanged[i, g]) if kind == "max" else result[i] + exchanged[i, g]
+                    result[i] = exchanged[i, 0]
+                    for g in T.unroll(self.groups - 1):
+                        result[i] = both(result[i], exchanged[i, g + 1])
 
         return reduce

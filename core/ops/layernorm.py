@@ -152,6 +152,7 @@ def _in_registers(rows: Rows, eps: float) -> Any:
     @T.macro
     def normalise(tiles, vectors, outputs, tile):
         x = T.alloc_fragment(rows.tile, "float32")
+        square = T.alloc_fragment(rows.tile, "float32")
         mean = T.alloc_fragment((rows.block_M,), "float32")
         scale = T.alloc_fragment((rows.block_M,), "float32")
         w = T.alloc_fragment(rows.row, rows.dtype)
@@ -164,17 +165,17 @@ def _in_registers(rows: Rows, eps: float) -> Any:
         for i in T.Parallel(rows.block_M):
             mean[i] = mean[i] * share
         for i, p, g, j in T.Parallel(*rows.tile):
-            difference = T.cast(tiles[0][i, p, g, j], "float32") - mean[i]
-            x[i, p, g, j] = rows.inside(p, g, j, difference * difference, 0.0)
-        sum_of(x, scale)
+            x[i, p, g, j] = T.cast(tiles[0][i, p, g, j], "float32") - mean[i]
+        for i, p, g, j in T.Parallel(*rows.tile):
+            square[i, p, g, j] = rows.inside(p, g, j, x[i, p, g, j] * x[i, p, g, j], 0.0)
+        sum_of(square, scale)
         for i in T.Parallel(rows.block_M):
             scale[i] = T.rsqrt(scale[i] * share + eps)
         if rows.stay:
             fetch(vectors, 0, w)
             fetch(vectors, 1, b)
         for i, p, g, j in T.Parallel(*rows.tile):
-            difference = T.cast(tiles[0][i, p, g, j], "float32") - mean[i]
-            tiles[0][i, p, g, j] = difference * scale[i] * w[p, g, j] + b[p, g, j]
+            tiles[0][i, p, g, j] = x[i, p, g, j] * scale[i] * w[p, g, j] + b[p, g, j]
         store(tiles[0], outputs, 0, tile)
 
     over = walk(rows, normalise)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from core.errors import BackendLoadError
@@ -22,17 +20,20 @@ BAD_IMPORTS = {
 
 @pytest.fixture
 def trial_imports(monkeypatch):
-    monkeypatch.setenv(LOAD_TIMEOUT, "5")
+    monkeypatch.setenv(LOAD_TIMEOUT, "60")  # what works finishes in any case
 
 
 @pytest.mark.parametrize("kind", BAD_IMPORTS)
-def test_its_target_raises_with_the_cause_and_others_work(site, trial_imports, kind):
+def test_its_target_raises_with_the_cause_and_others_work(site, trial_imports, kind, monkeypatch):
     source, cause = BAD_IMPORTS[kind]
     write_backend(site, "bad", source)
     write_backend(site, "good")
     plugins = manager_of(site)
-    with pytest.raises(BackendLoadError) as caught:
-        resolve("bad:one", manager=plugins)
+    with monkeypatch.context() as patch:
+        if kind == "hangs":
+            patch.setenv(LOAD_TIMEOUT, "1")
+        with pytest.raises(BackendLoadError) as caught:
+            resolve("bad:one", manager=plugins)
     assert "tilehal-bad 1.2.3" in caught.value.message
     assert cause in caught.value.message
     assert resolve("good:two", manager=plugins).chip.target == "good:two"
@@ -46,23 +47,24 @@ def test_the_real_exception_is_chained(site, trial_imports):
     assert isinstance(caught.value.__cause__, ImportError)
 
 
-def test_what_it_printed_before_it_hung_is_shown(site, trial_imports):
+def test_what_it_printed_before_it_hung_is_shown(site, monkeypatch):
+    monkeypatch.setenv(LOAD_TIMEOUT, "3")  # many times what a slow machine takes to come as far as the message
     write_backend(site, "bad", BAD_IMPORTS["hangs"][0])
     with pytest.raises(BackendLoadError, match="connecting to the licence server"):
         manager_of(site).backend("bad")
 
 
-def test_a_failed_package_is_not_tried_again(site, trial_imports):
-    write_backend(site, "bad", BAD_IMPORTS["hangs"][0])
+def test_a_failed_package_is_not_tried_again(site, trial_imports, tmp_path):
+    runs = tmp_path / "runs"
+    write_backend(site, "bad", f"with open({str(runs)!r}, 'a') as file:\n    file.write('x')\n{BAD_IMPORTS['dies'][0]}")
     plugins = manager_of(site)
-    first: list[str] = []
+    messages: list[str] = []
     for _ in range(2):
-        begin = time.perf_counter()
         with pytest.raises(BackendLoadError) as caught:
             plugins.backend("bad")
-        first.append(caught.value.message)
-    assert time.perf_counter() - begin < 0.5
-    assert first[0] == first[1]
+        messages.append(caught.value.message)
+        assert runs.read_text() == "x"
+    assert messages[0] == messages[1]
 
 
 def test_a_good_package_is_tried_once_per_content(site, trial_imports, tmp_path):

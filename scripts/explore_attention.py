@@ -2,7 +2,7 @@
 """Attention on a GPU: every schedule and tile of a list, at several shapes, against torch's cuDNN and flash backends.
 
     python scripts/explore_attention.py --json attention.json            # about four minutes on 16 cores and an H200
-    python scripts/explore_attention.py --budget 90 --shapes short dim64 mla-64 mla-128
+    python scripts/explore_attention.py --budget 90 --shapes short dim64
     python scripts/explore_attention.py --shapes long gqa --match ping_pong --jobs 8
     python scripts/explore_attention.py --no-device                      # compiles only: registers, spills
 
@@ -11,8 +11,8 @@ a kernel hangs or faults. With `--budget` each shape gets its share of the time:
 out, what is not timed stays `built`, and the best of the others go to the final round.
 
 A kernel is checked on fresh random data, its output filled with NaN before: against float32 attention of two heads and
-against cuDNN in whole; decoding, against two sequences, the others being numbers. The best of each shape are timed
-again with the torch backends in turn, with warm caches; the ratios in the table are of that round.
+against cuDNN in whole. The best of each shape are timed again with the torch backends in turn, with warm caches; the
+ratios in the table are of that round.
 """
 
 from __future__ import annotations
@@ -43,24 +43,11 @@ FINAL_S, START_S = 4.0, 8.0
 SHAPES: dict[str, dict[str, Any]] = {
     "short": {"batch": 16, "heads": 16, "kv_heads": 16, "M": 512, "N": 512, "dim": 64, "causal": False},
     "dim64": {"batch": 4, "heads": 32, "kv_heads": 32, "M": 2048, "N": 2048, "dim": 64, "causal": False},
-    "mla-64": {"batch": 128, "M": 64, "N": 4096},
-    "mla-128": {"batch": 128, "M": 128, "N": 4096},
-    "mla-16": {"batch": 64, "M": 16, "N": 8192},
-    "mla-one": {"batch": 1, "M": 64, "N": 65536},
     "plain": {"batch": 4, "heads": 32, "kv_heads": 32, "M": 2048, "N": 2048, "dim": 128, "causal": False},
     "causal": {"batch": 4, "heads": 32, "kv_heads": 32, "M": 4096, "N": 4096, "dim": 128, "causal": True},
     "gqa": {"batch": 4, "heads": 32, "kv_heads": 8, "M": 2048, "N": 2048, "dim": 128, "causal": True},
     "long": {"batch": 1, "heads": 32, "kv_heads": 32, "M": 8192, "N": 8192, "dim": 128, "causal": True},
 }
-
-
-def mla_configurations(shape: dict[str, Any], units: int) -> Iterator[dict[str, Any]]:
-    """Tiles of heads and keys, and shares of the keys that make about one, two and four blocks a unit."""
-    blocks = shape["batch"] * -(-shape["M"] // 64)
-    splits = sorted({max(1, round(units * waves / blocks)) for waves in (1, 2, 4)})
-    for n, stages in ((64, 2), (32, 3), (32, 4), (48, 2)):
-        for count in splits:
-            yield {"block_M": 64, "block_N": n, "num_stages": stages, "threads": 256, "splits": count}
 
 
 def configurations(dim: int, units: int) -> Iterator[dict[str, Any]]:
@@ -103,18 +90,15 @@ def configuration(m: int, n: int, stages: int, threads: int, variant: str, worke
 
 def label(tiles: dict[str, Any]) -> str:
     """A configuration in a few letters."""
-    form = "{block_M}x{block_N} stages {num_stages} threads {threads} "
-    form += "splits {splits}" if "splits" in tiles else "{variant} workers {workers}"
+    form = "{block_M}x{block_N} stages {num_stages} threads {threads} {variant} workers {workers}"
     return form.format(**tiles)
 
 
 def compiled(shape: dict[str, Any], tiles: dict[str, Any], target: str, build: bool) -> Any:
     """The kernel of a shape and a configuration; from the cache when another process has built it."""
     from core.ops.attention import attention
-    from core.ops.mla import mla_decode
 
-    factory = attention if "heads" in shape else mla_decode
-    return factory.compile(**shape, **tiles, target=target, build=build)
+    return attention.compile(**shape, **tiles, target=target, build=build)
 
 
 def compile_row(name: str, tiles: dict[str, Any], target: str) -> dict[str, Any]:
@@ -136,56 +120,6 @@ def compile_row(name: str, tiles: dict[str, Any], target: str) -> dict[str, Any]
 
 
 # ------------------------------------------------------------------------------------------------------ on the device
-
-
-class PreparedDecode:
-    """Inputs and references of one shape of latent-attention decoding; torch has nothing to set beside it."""
-
-    def __init__(self, shape: dict[str, Any]) -> None:
-        import torch
-
-        make = {"device": "cuda", "dtype": torch.float16}
-        self.batch, self.heads, self.keys = shape["batch"], shape["M"], shape["N"]
-        self.inputs = (
-            torch.randn(self.batch, self.heads, 512, **make),
-            torch.randn(self.batch, self.heads, 64, **make),
-            torch.randn(self.batch, self.keys, 512, **make),
-            torch.randn(self.batch, self.keys, 64, **make),
-            torch.full((self.batch,), self.keys, device="cuda", dtype=torch.int32),
-        )
-        self.outputs: dict[int, tuple[Any, ...]] = {}
-        self.exact = {b: self._exact(b) for b in {0, self.batch - 1}}
-        self.reference = max(value.abs().max().item() for value in self.exact.values()) * 2.0**-9
-
-    def _exact(self, b: int) -> Any:
-        q, q_rope, kv, k_rope = (tensor[b].float() for tensor in self.inputs[:4])
-        return ((q @ kv.T + q_rope @ k_rope.T) * 576**-0.5).softmax(-1) @ kv
-
-    def call(self, kernel: Any, tiles: dict[str, Any]) -> Any:
-        """A function that runs the kernel on outputs of its own."""
-        import torch
-
-        splits = tiles["splits"]
-        if splits not in self.outputs:
-            kept = (splits, self.batch, self.heads) if splits > 1 else (1, 1, 1)
-            self.outputs[splits] = (
-                torch.empty(self.batch, self.heads, 512, device="cuda", dtype=torch.float16),
-                torch.empty(*kept, 512, device="cuda"),
-                torch.empty(kept, device="cuda"),
-            )
-        outputs = self.outputs[splits]
-        outputs[0].fill_(float("nan"))
-        self.output = outputs[0]
-        return lambda: kernel(*self.inputs, *outputs)
-
-    def torch_call(self, backend: str) -> Any:
-        """Raises: torch has no backend for it."""
-        raise RuntimeError(f"torch has no {backend} decoding of latent attention")
-
-    def errors(self, output: Any) -> dict[str, float]:
-        """Largest error of two sequences, and whether anything is not a number."""
-        exact = max((output[b].float() - value).abs().max().item() for b, value in self.exact.items())
-        return {"error": exact, "difference": 0.0 if output.isfinite().all().item() else 1.0}
 
 
 class Prepared:
@@ -273,7 +207,7 @@ def child(
         print(json.dumps(row), flush=True)
 
     say({"event": "preparing"})
-    prepared = (Prepared if "heads" in SHAPES[name] else PreparedDecode)(SHAPES[name])
+    prepared = Prepared(SHAPES[name])
     for place, configured in enumerate(tiles):
         if seconds is not None and time.monotonic() - started > seconds - FINAL_S:
             break
@@ -387,10 +321,6 @@ def report(name: str, rows: list[dict[str, Any]], final: dict[str, Any]) -> None
             ratio = final["times"].get("cudnn", value)["median_s"] / value["median_s"]
             milliseconds = value["median_s"] * 1e3
             print(f"  final {milliseconds:8.4f} ms  {ratio:6.3f} x cuDNN  spread {value['spread']:.3f}  {key}")
-    if "heads" not in SHAPES[name] and best:
-        batch, heads, keys = (SHAPES[name][key] for key in ("batch", "M", "N"))
-        rate, work = batch * keys * 576 * 2 / best * 1e3, 2 * batch * heads * keys * (576 + 512) / best * 1e3
-        print(f"  best: {rate / 1e12:.2f} TB/s of cache, {work / 1e12:.0f} TFLOP/s")
 
 
 def main() -> int:
@@ -416,11 +346,7 @@ def main() -> int:
     wanted = [
         (name, tiles)
         for name in options.shapes
-        for tiles in (
-            configurations(SHAPES[name]["dim"], options.units)
-            if "heads" in SHAPES[name]
-            else mla_configurations(SHAPES[name], options.units)
-        )
+        for tiles in configurations(SHAPES[name]["dim"], options.units)
         if options.match in label(tiles)
     ]
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in options.shapes}

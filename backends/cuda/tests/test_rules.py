@@ -13,6 +13,7 @@ from backends.cuda.rules import tile_rules
 from backends.cuda.rules.instructions import instruction_width, refused, shares
 from core.ops.attention import attention
 from core.ops.gemm import gemm
+from core.ops.mla import mla_decode
 from core.tiling import Candidate, KernelShape, MatrixProduct, TileParameter, Verdict, candidates
 
 GEMM = {
@@ -308,3 +309,46 @@ def test_a_pipeline_of_uneven_length_needs_bulk_copies(
     location = caught.value.location
     assert location is not None
     assert "T.Pipelined" in Path(location.file).read_text().splitlines()[location.line - 1]
+
+
+@pytest.mark.parametrize(
+    ("shape", "shares"),
+    [
+        ((64, 16, 8192), {2, 4, 8}),
+        ((128, 64, 4096), {1, 2, 4}),
+        ((128, 128, 4096), {1, 2}),
+        ((1, 64, 65536), {132, 256}),
+    ],
+)
+def test_latent_attention_is_offered_two_groups_behind_what_is_measured(shape: Any, shares: set[int]) -> None:
+    ranked = mla_decode.rank(*shape, target="cuda:h200").candidates
+    for variant in ("two_groups", "two_groups_in_turn"):
+        found = [candidate.tiles for candidate in ranked if candidate.tiles["variant"] == variant]
+        heads = min(64, shape[1])
+        tile = {"block_M": heads, "block_N": 64, "num_stages": 2, "threads": 256}
+        assert all(tile.items() <= tiles.items() for tiles in found)
+        assert {tiles["splits"] for tiles in found} == shares
+    first = ranked[0].tiles
+    assert first["variant"] == "pipelined"
+    # As many shares as give every unit a block, and no more.
+    assert shape[0] * -(-shape[1] // 64) * int(first["splits"]) in (128, 132, 256)
+
+
+@pytest.mark.parametrize(
+    ("target", "shape"),
+    [("cuda:a100", (64, 64, 4096)), ("cuda:h200", (64, 8, 4096)), ("cuda:h200", (64, 64, 4096, 512, 32))],
+)
+def test_two_groups_are_for_hopper_and_many_heads(target: str, shape: tuple[int, ...]) -> None:
+    variants = {candidate.tiles["variant"] for candidate in mla_decode.rank(*shape, target=target).candidates}
+    assert variants == {"pipelined"}
+
+
+def test_reads_of_several_parts_of_a_tensor_are_no_second_reads() -> None:
+    tiles = {"block_M": 64, "block_N": 64, "num_stages": 2, "threads": 256, "variant": "two_groups"}
+    for splits in (1, 8):
+        (one,) = mla_decode.rank(128, 64, 4096, target="cuda:h200", splits=splits, **tiles).candidates
+        assert one.prediction is not None
+        cache_bytes = 128 * 4096 * (512 + 64) * 2
+        bandwidth = H200.memories[0].bandwidth_bytes_per_s
+        assert bandwidth is not None
+        assert one.prediction.terms["memory"] > cache_bytes / bandwidth

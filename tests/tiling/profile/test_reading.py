@@ -178,6 +178,20 @@ def test_what_depends_on_data_is_named() -> None:
     assert found.launches[0].trips() == ((1.0, 1.0),)
 
 
+def test_a_loop_over_data_that_is_bounded_is_counted_at_its_longest() -> None:
+    @T.prim_func
+    def main(n: T.Tensor((4,), "int32"), A: T.Tensor((4, 1024), "float32")):
+        with T.Kernel(4, threads=128) as bx:
+            length = T.min(n[bx], 1000)
+            for k in T.serial(T.ceildiv(length, 128)):
+                for i in T.Parallel(128):
+                    A[bx, k * 128 + i] = A[bx, k * 128 + i] * 2.0
+
+    found = profile(Program(main))
+    assert found.unknown == ()
+    assert found.launches[0].trips() == ((1.0, 8.0),)
+
+
 def test_symbolic_dimensions_take_the_values_given() -> None:
     M = T.dynamic("M")
     program = Program(gemm(M, 1024, 512))

@@ -1,0 +1,300 @@
+#!/usr/bin/env python3
+"""Latent-attention decoding on a GPU: every variant, tile and number of shares of a list, right and in turn.
+
+    python scripts/explore_mla.py --json mla.json                  # about two minutes on 16 cores and an H200
+    python scripts/explore_mla.py --shapes 64 --match in_turn
+    python scripts/explore_mla.py --dry                            # compiles only: registers, spills, shared memory
+
+Kernels are compiled in parallel first; nothing is compiled while anything is timed. A child process then checks each,
+twice, its outputs filled with NaN before: all sequences as long as their caches, and of random lengths (one of a single
+key), large numbers behind their ends, against float32. Those that are right are timed in turn, beside a copy of as many
+bytes as the cache has; `of bound` is the longer of two times over the kernel's, that of reading the cache at the copy's
+rate and that of the products at `torch.matmul`'s. A child that is silent is taken to hang: it is killed, the kernel is
+named, and another goes on without it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+#: Seconds without a word after which a child is taken to hang.
+PATIENCE_S = 20.0
+#: Largest error of an element; the elements are averages of a few thousand, of the order of 0.03.
+TOLERANCE = 1e-3
+#: How long each contender of a shape is sampled.
+SAMPLED_MS = 200.0
+
+SHAPES: dict[str, dict[str, int]] = {
+    "16": {"batch": 64, "M": 16, "N": 8192},
+    "64": {"batch": 128, "M": 64, "N": 4096},
+    "128": {"batch": 128, "M": 128, "N": 4096},
+    "one": {"batch": 1, "M": 64, "N": 65536},
+}
+#: By shape: heads of a block, keys of a tile, stages and threads of the plain variant; and shares of the keys.
+PLAIN: dict[str, list[tuple[int, int, int, int]]] = {
+    "16": [(16, 64, 2, 64), (16, 32, 2, 128), (64, 64, 2, 256)],
+    "64": [(64, 64, 2, 256), (64, 32, 2, 256)],
+    "128": [(64, 64, 2, 256), (64, 32, 2, 256)],
+    "one": [(64, 64, 2, 256)],
+}
+SPLITS = {"16": [2, 4], "64": [1, 2], "128": [1, 2], "one": [66, 132]}
+
+
+def configurations(name: str) -> list[dict[str, Any]]:
+    """Every choice of tile parameters that is tried for a shape."""
+    found = [
+        _tiles(*tile, "pipelined", splits)
+        for tile in PLAIN[name]
+        for splits in (SPLITS[name][-1:] if name == "one" else SPLITS[name][:1])
+    ]
+    heads = min(64, SHAPES[name]["M"])
+    for variant in ("two_groups", "two_groups_in_turn"):
+        found += [_tiles(heads, 64, 2, 256, variant, splits) for splits in SPLITS[name]]
+    return found
+
+
+def _tiles(m: int, n: int, stages: int, threads: int, variant: str, splits: int) -> dict[str, Any]:
+    names = ("block_M", "block_N", "num_stages", "threads", "variant", "splits")
+    return dict(zip(names, (m, n, stages, threads, variant, splits), strict=True))
+
+
+def label(tiles: dict[str, Any]) -> str:
+    """A configuration in a few letters."""
+    form = "{variant} {block_M}x{block_N} stages {num_stages} threads {threads} splits {splits}"
+    return form.format(**tiles)
+
+
+def compile_row(row: dict[str, Any], target: str) -> dict[str, Any]:
+    """Runs in a worker: builds one kernel and says what became of it."""
+    from core.ops.mla import mla_decode
+
+    started = time.perf_counter()
+    try:
+        kernel = mla_decode.compile(**SHAPES[row["shape"]], **row["tiles"], target=target, build=True)
+        actual = kernel.resources.actual
+        row |= {
+            "status": "built",
+            "registers": actual.registers_per_thread,
+            "spilled": actual.spill_store_bytes,
+            "shared": (actual.dynamic_shared_bytes or 0) + (actual.static_shared_bytes or 0),
+        }
+    except Exception as error:
+        row |= {"status": "build", "reason": f"{type(error).__name__}: {str(error)[:300]}"}
+    return row | {"compile_s": round(time.perf_counter() - started, 1)}
+
+
+# ------------------------------------------------------------------------------------------------------ on the device
+
+
+class Case:
+    """Inputs and references of a shape, for sequences as long as their caches and for random lengths."""
+
+    def __init__(self, shape: dict[str, int], target: str) -> None:
+        import torch
+
+        self.shape, self.target = shape, target
+        batch, heads, keys = shape["batch"], shape["M"], shape["N"]
+        make = {"device": "cuda", "dtype": torch.float16}
+        self.queries = [torch.randn(batch, heads, size, **make) for size in (512, 64)]
+        self.cache = [torch.randn(batch, keys, size, **make) for size in (512, 64)]
+        whole = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
+        ragged = torch.randint(1, keys + 1, (batch,), device="cuda", dtype=torch.int32)
+        ragged[0] = 1
+        self.lengths = {"whole": whole, "ragged": ragged}
+        self.expected = {name: self._expected(lengths.tolist()) for name, lengths in self.lengths.items()}
+
+    def _expected(self, lengths: list[int]) -> Any:
+        import torch
+
+        found = []
+        for b, length in enumerate(lengths):
+            q, q_rope = (x[b].float() for x in self.queries)
+            kv, k_rope = (x[b, :length].float() for x in self.cache)
+            found.append(((q @ kv.T + q_rope @ k_rope.T) * 576**-0.5).softmax(-1) @ kv)
+        return torch.stack(found)
+
+    def call(self, tiles: dict[str, Any], lengths: str) -> tuple[Any, Any]:
+        """A function that runs a kernel, and the output it writes, which is NaN before."""
+        import torch
+
+        from core.ops.mla import mla_decode
+
+        kernel = mla_decode.compile(**self.shape, **tiles, target=self.target, build=True)
+        batch, heads, splits = self.shape["batch"], self.shape["M"], tiles["splits"]
+        kept = (splits, batch, heads) if splits > 1 else (1, 1, 1)
+        nan = {"fill_value": float("nan"), "device": "cuda"}
+        output = torch.full((batch, heads, 512), dtype=torch.float16, **nan)
+        between = torch.full((*kept, 512), **nan), torch.full(kept, **nan)
+        return lambda: kernel(*self.queries, *self.cache, self.lengths[lengths], output, *between), output
+
+    def check(self, tiles: dict[str, Any]) -> dict[str, float]:
+        """The largest error by the kind of lengths; infinite where something is not a number."""
+        import torch
+
+        errors = {}
+        for name, expected in self.expected.items():
+            call, output = self.call(tiles, name)
+            call()
+            torch.cuda.synchronize()
+            error = (output.float() - expected).abs().max().item()
+            errors[name] = error if error == error else float("inf")
+        return errors
+
+    def times(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Every right kernel in turn, with a copy of the cache's bytes, then a product; seconds by name."""
+        import torch
+
+        from core.tuning.measure import measure, measure_together
+
+        calls = {label(row["tiles"]): self.call(row["tiles"], "whole")[0] for row in rows}
+        into = torch.empty_like(self.cache[0])
+        calls["copy"] = lambda: into.copy_(self.cache[0])
+        together = measure_together(calls, "cuda", repeat_ms=SAMPLED_MS)
+        found = {name: value.to_json() for name, value in together.measurements.items()}
+        a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.float16) for _ in range(2))
+        found["matmul"] = measure(lambda: torch.matmul(a, b), "cuda", repeat_ms=SAMPLED_MS).to_json()
+        return found
+
+
+def child(work: dict[str, Any]) -> int:
+    """Checks the rows of the shapes it is given and times the right ones; a JSON line before and after each."""
+
+    def say(**event: Any) -> None:
+        print(json.dumps(event), flush=True)
+
+    for name, rows in work["rows"].items():
+        say(event="prepare", shape=name)
+        case = Case(SHAPES[name], work["target"])
+        for row in rows:
+            if row["status"] == "built":
+                say(event="start", shape=name, tiles=row["tiles"])
+                try:
+                    row["errors"] = case.check(row["tiles"])
+                    row["status"] = "right" if max(row["errors"].values()) < TOLERANCE else "wrong"
+                except Exception as error:
+                    row |= {"status": "launch", "reason": f"{type(error).__name__}: {str(error)[:300]}"}
+                say(event="checked", shape=name, row=row)
+                if "CUDA" in row.get("reason", ""):
+                    return 1  # the context is lost
+        say(event="measure", shape=name)
+        say(event="measured", shape=name, times=case.times([row for row in rows if row["status"] == "right"]))
+    return 0
+
+
+def run_children(rows: dict[str, list[dict[str, Any]]], target: str) -> dict[str, Any]:
+    """Fills in the rows, with as many children as it takes; gives the times by shape."""
+    times: dict[str, Any] = {}
+    while waiting := {name: own for name, own in rows.items() if name not in times}:
+        last: dict[str, Any] = {"event": "prepare", "shape": next(iter(waiting))}
+        for event in _events({"rows": waiting, "target": target}):
+            last = event
+            if event["event"] == "checked":
+                _find(rows, event["row"]["shape"], event["row"]["tiles"]).update(event["row"])
+            elif event["event"] == "measured":
+                times[event["shape"]] = event["times"]
+        if last["event"] == "start":
+            _find(rows, last["shape"], last["tiles"]).update(status="hang", reason="no answer, or the process died")
+        elif last["event"] in ("prepare", "measure"):
+            times.setdefault(last["shape"], {})
+    return times
+
+
+def _find(rows: dict[str, list[dict[str, Any]]], shape: str, tiles: dict[str, Any]) -> dict[str, Any]:
+    return next(row for row in rows[shape] if row["tiles"] == tiles)
+
+
+def _events(work: dict[str, Any]) -> Any:
+    """A child's events up to its end or to a silence longer than `PATIENCE_S`, after which it is killed."""
+    with tempfile.TemporaryFile() as errors:
+        command = [sys.executable, __file__, "--child", json.dumps(work)]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, bufsize=0)
+        assert process.stdout is not None
+        pending = b""
+        while select.select([process.stdout], [], [], PATIENCE_S)[0]:
+            data = os.read(process.stdout.fileno(), 65536)
+            if not data:
+                break
+            *lines, pending = (pending + data).split(b"\n")
+            yield from (json.loads(line) for line in lines if line.startswith(b"{"))
+        process.kill()
+        if process.wait():
+            errors.seek(0)
+            print(errors.read()[-1500:].decode(errors="replace"), file=sys.stderr)
+
+
+# ------------------------------------------------------------------------------------------------------------- report
+
+
+def report(name: str, rows: list[dict[str, Any]], times: dict[str, Any]) -> None:
+    """Prints one shape."""
+    shape = SHAPES[name]
+    cached = shape["batch"] * shape["N"] * 576 * 2
+    work = 2 * shape["batch"] * shape["M"] * shape["N"] * (576 + 512)
+    print(f"\n{name}: {shape}")
+    bound = 0.0
+    if times:
+        rate = 2 * shape["batch"] * shape["N"] * 512 * 2 / times["copy"]["median_s"]
+        bound = max(cached / rate, work / (2 * 8192**3 / times["matmul"]["median_s"]))
+        print(f"  a copy: {rate / 1e9:.0f} GB/s; the bound: {bound * 1e6:.1f} us")
+    for row in sorted(rows, key=lambda row: times.get(label(row["tiles"]), {}).get("median_s", 1.0)):
+        measured = times.get(label(row["tiles"]))
+        figures = " " * 57
+        if measured:
+            seconds = measured["median_s"]
+            figures = f"{seconds * 1e6:8.1f} us {cached / seconds / 1e9:6.0f} GB/s {work / seconds / 1e12:5.0f} TFLOP/s"
+            figures += f" {bound / seconds:6.1%} of bound"
+        used = f"{row['registers']} regs, {row['spilled']} spilled, {row['shared']} shared" if "shared" in row else ""
+        errors = " ".join(f"{key} {value:.1e}" for key, value in row.get("errors", {}).items())
+        reason = row.get("reason", "").partition("\n")[0]
+        print(f"  {figures}  {row['status']:6} {label(row['tiles']):62} {used} {errors} {reason}")
+
+
+def main() -> int:
+    """Parses the command line and runs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shapes", nargs="*", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument("--match", default="", help="only configurations whose name contains this")
+    parser.add_argument("--target", default="cuda:h200")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--dry", action="store_true", help="compile only")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        return child(options.child)
+
+    started = time.monotonic()
+    wanted = [
+        {"shape": name, "tiles": tiles}
+        for name in options.shapes
+        for tiles in configurations(name)
+        if options.match in label(tiles)
+    ]
+    with ProcessPoolExecutor(options.jobs) as pool:
+        built = list(pool.map(compile_row, wanted, [options.target] * len(wanted)))
+    print(f"{len(built)} kernels compiled in {time.monotonic() - started:.0f} s")
+    rows = {name: [row for row in built if row["shape"] == name] for name in options.shapes}
+    times = {} if options.dry else run_children(rows, options.target)
+    for name in options.shapes:
+        report(name, rows[name], times.get(name, {}))
+    print(f"\n{time.monotonic() - started:.0f} s in all")
+    if options.json:
+        options.json.write_text(json.dumps({"command": sys.argv, "rows": built, "times": times}, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

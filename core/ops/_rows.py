@@ -171,6 +171,8 @@ class Rows:
             by_lane = T.alloc_fragment((self.block_M, self.groups, self.run), "float32")
             by_group = T.alloc_fragment((self.block_M, self.groups), "float32")
             # By hand, since TileLang's reductions start from an identity: one operation more for each lane and sum.
+            # What `clear` writes is not read.
+            T.clear(by_lane)
             for p in T.unroll(self.vectors):
                 for i, g, j in T.Parallel(self.block_M, self.groups, self.run):
                     value = T.cast(x[i, p, g, j], "float32")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from core.hardware import Chip
 from core.tiling import KernelShape, TileRule, Tiles, Value
@@ -13,6 +13,10 @@ _STAGED, _DIRECT, _BULK = "staged", "direct", "bulk"
 #: The variant for whole rows. Beside `staged`, `direct` leaves out both ways through shared memory and most barriers
 #: (docs/operators.md counts them); blocks that stay (`bulk`, or `direct` with workers) are for who asks for them.
 _FIRST = _DIRECT
+#: Elements of a row that is held whole: measured up to 8192 (tests/tiling/data), parts are behind.
+_WHOLE = 16384
+#: Accesses of a thread for its part of a row in registers, where the block can have more threads.
+_ACCESSES = 4
 
 
 def reduction_rule(chip: Chip, kernel: KernelShape) -> TileRule:
@@ -23,7 +27,7 @@ def reduction_rule(chip: Chip, kernel: KernelShape) -> TileRule:
         "a block holds a few thousand elements; its threads a few 16-byte vectors of a row each",
         values={**row_tiles(chip, kernel), **(_variants(chip) if variants else {})},
         forbid=_lacking if variants else None,
-        leave_out=_second_to_another if variants else None,
+        leave_out=_leave_out(chip) if variants else None,
     )
 
 
@@ -56,14 +60,26 @@ def _lacking(kernel: KernelShape, tiles: Tiles) -> str | None:
     return None
 
 
-def _second_to_another(kernel: KernelShape, tiles: Tiles) -> str | None:
-    """For `TileRule.leave_out`: what another variant is preferred to."""
-    variant = tiles.get("variant")
-    if variant == _STAGED and _whole(kernel, tiles) and _FIRST != _STAGED:
-        return f"whole rows are for {_FIRST}"
-    if variant == _DIRECT and number(tiles, "workers"):
-        return f"blocks of {_DIRECT} stay when asked to"
-    return None
+def _leave_out(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:
+    """For `TileRule.leave_out`: what another variant or another number of threads is preferred to."""
+    most_threads = chip.limits.threads_per_block or 1024
+
+    def leave_out(kernel: KernelShape, tiles: Tiles) -> str | None:
+        variant, length = tiles.get("variant"), kernel.dimensions.get("N", 0)
+        threads = number(tiles, "threads") or 1
+        whole = _whole(kernel, tiles)
+        if variant == _STAGED and whole and _FIRST != _STAGED:
+            return f"whole rows are for {_FIRST}"
+        if not whole and length <= _WHOLE:
+            return f"rows of {length} elements are held whole"
+        if variant == _DIRECT and number(tiles, "workers"):
+            return f"blocks of {_DIRECT} stay when asked to"
+        most = _ACCESSES * vector_elements(kernel)
+        if variant != _STAGED and length > most * threads and threads < most_threads:
+            return f"{length} elements are more than {most} for each of {threads} threads"
+        return None
+
+    return leave_out
 
 
 def _whole(kernel: KernelShape, tiles: Tiles) -> bool:

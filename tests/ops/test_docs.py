@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from core.ops import functional
 from core.ops.gemm import gemm
+from core.ops.softmax import softmax
 from tests.packaging.layout import ROOT
 from tests.packaging.markdown import blocks
 
@@ -16,4 +17,5 @@ def test_its_examples_run():
 
 def test_it_names_every_function_and_variant():
     assert [name for name in functional.__all__ if name not in PAGE] == []
-    assert [name for name in gemm.parameters["variant"].choices if f"| `{name}` |" not in PAGE] == []
+    for factory in (gemm, softmax):
+        assert [name for name in factory.parameters["variant"].choices if f"| `{name}` |" not in PAGE] == []

@@ -76,40 +76,7 @@ def test_core_first_and_everybody_shares_the_tvm_of_tilelang(apache_tvm: Path, t
     assert not Path(file).is_relative_to(apache_tvm)
 
 
-def test_tvm_first_and_compiling_says_what_happened_and_what_to_do(apache_tvm: Path, tmp_path: Path) -> None:
-    code = """
-import json
-import tvm
-import core
-
-def factory(n):
-    raise AssertionError("never traced: tilelang cannot be imported any more")
-
-try:
-    core.compile(factory, 8, target="cpu")
-except core.TileHALError as error:
-    print(json.dumps({**error.to_json(), "tvm": tvm.__file__}))
-"""
-    finished = python(code, apache_tvm, tmp_path)
-    assert finished.returncode == 0, finished.stderr
-    error = json.loads(finished.stdout)
-    assert error["code"] == "tvm-import-order"
-    assert error["tvm"].startswith(str(apache_tvm))
-    assert error["tvm"] in error["message"]
-    assert "fresh process" in error["hint"]
-    assert "import tilelang" in error["hint"]
-    assert "before `import tvm`" in error["hint"]
-
-
-def test_tvm_first_and_tilelang_itself_gives_no_such_help(apache_tvm: Path, tmp_path: Path) -> None:
-    """The reason for our own error: when this fails, tilelang has learned to say it or to live with it."""
-    finished = python("import tvm\nimport tilelang\n", apache_tvm, tmp_path)
-    assert finished.returncode == 1
-    assert "undefined symbol" in finished.stderr
-
-
-def test_our_descriptors_are_targets_of_apache_tvm_in_a_process_of_its_own(apache_tvm: Path, tmp_path: Path) -> None:
-    code = """
+TVM_FIRST = """
 import json
 import tvm
 import core
@@ -120,16 +87,51 @@ for name in ("cuda:h200", "cuda:a100-80gb", "metax:c500", "ascend:910b3"):
     target = tvm.target.Target(chip.tvm_target())
     facts[name] = [target.kind.name == chip.codegen["tvm_kind"], target.attrs["model"], target.attrs.get("arch")]
 limit = int(tvm.target.Target(core.chip("cuda:h200").tvm_target()).attrs["max_num_threads"])
-print(json.dumps([tvm.__file__, facts, limit]))
+
+def factory(n):
+    raise AssertionError("never traced: tilelang cannot be imported any more")
+
+try:
+    core.compile(factory, 8, target="cpu")
+except core.TileHALError as error:
+    print(json.dumps({"tvm": tvm.__file__, "facts": facts, "limit": limit, "error": error.to_json()}), flush=True)
+import tilelang
 """
-    finished = python(code, apache_tvm, tmp_path)
-    assert finished.returncode == 0, finished.stderr
-    file, facts, limit = json.loads(finished.stdout)
-    assert Path(file).is_relative_to(apache_tvm)
-    assert facts == {
+
+
+@pytest.fixture(scope="module")
+def tvm_first(apache_tvm: Path, tmp_path_factory: pytest.TempPathFactory) -> subprocess.CompletedProcess[str]:
+    """A process that imports the release first, uses our descriptors, and then tries to compile."""
+    return python(TVM_FIRST, apache_tvm, tmp_path_factory.mktemp("tvm-first"))
+
+
+def test_our_descriptors_are_targets_of_apache_tvm_in_a_process_of_its_own(
+    apache_tvm: Path, tvm_first: subprocess.CompletedProcess[str]
+) -> None:
+    said = json.loads(tvm_first.stdout)
+    assert Path(said["tvm"]).is_relative_to(apache_tvm)
+    assert said["facts"] == {
         "cuda:h200": [True, "h200", "sm_90a"],
         "cuda:a100-80gb": [True, "a100-80gb", "sm_80"],
         "metax:c500": [True, "c500", None],
         "ascend:910b3": [True, "910b3", None],
     }
-    assert limit == 1024
+    assert said["limit"] == 1024
+
+
+def test_tvm_first_and_compiling_says_what_happened_and_what_to_do(
+    tvm_first: subprocess.CompletedProcess[str],
+) -> None:
+    said = json.loads(tvm_first.stdout)
+    error = said["error"]
+    assert error["code"] == "tvm-import-order"
+    assert said["tvm"] in error["message"]
+    assert "fresh process" in error["hint"]
+    assert "import tilelang" in error["hint"]
+    assert "before `import tvm`" in error["hint"]
+
+
+def test_tvm_first_and_tilelang_itself_gives_no_such_help(tvm_first: subprocess.CompletedProcess[str]) -> None:
+    """The reason for our own error: when this fails, tilelang has learned to say it or to live with it."""
+    assert tvm_first.returncode == 1
+    assert "undefined symbol" in tvm_first.stderr

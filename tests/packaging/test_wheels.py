@@ -42,7 +42,12 @@ def test_a_wheel_owns_only_its_own_top_level_name(distribution: Distribution, wh
     assert "backends/__init__.py" not in paths, "a file there would make `backends` belong to one vendor"
 
 
-@pytest.mark.parametrize("vendors", COMBINATIONS, ids=lambda vendors: "+".join(vendors) or "none")
+# None, each alone and all of them in every run: what is between is no different unless one needs another.
+@pytest.mark.parametrize(
+    "vendors",
+    [pytest.param(some, marks=pytest.mark.wide if 1 < len(some) < len(VENDORS) else ()) for some in COMBINATIONS],
+    ids=lambda vendors: "+".join(vendors) or "none",
+)
 def test_backends_install_in_every_combination(
     vendors: tuple[str, ...], environment: MakeEnvironment, light_dependencies: Path
 ) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import get_args
 
@@ -14,14 +12,13 @@ from core.cli.main import LazyCommand
 from core.tiling import TileParameter, TileRule
 from core.tiling.parameters import Role
 from tests.packaging.layout import ROOT
-from tests.packaging.markdown import blocks
+from tests.packaging.markdown import blocks, run
 
 TEXT = (ROOT / "docs" / "tiling.md").read_text()
 
 
 def test_the_snippets_run_in_order(tmp_path: Path) -> None:
     """They assert what they claim, and the rules they define are used on the kernel they define."""
-    script = tmp_path / "tiling.py"
     ours = """
 chip = core.chip("cuda:h200")
 ranking = core.tiling.rank(matmul, matmul.arguments((1024, 1024, 1024), {}), chip, tile_rules(chip, ranking.shape), {})
@@ -29,9 +26,7 @@ assert {v.chosen_by["block_M"] for v in ranking.candidates} == {"rule:nova.matri
 (table,) = tilehal_tile_rules(chip, matmul.rank(64, 11008, 64, target="cuda:h200").shape)
 assert table.prefer and priority == 10
 """
-    script.write_text("\n".join([*blocks(TEXT, "python"), "import core.tiling", ours]))
-    finished = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
-    assert finished.returncode == 0, finished.stderr
+    run("\n".join([*blocks(TEXT, "python"), "import core.tiling", ours]), tmp_path / "tiling.py")
 
 
 def test_every_marker_is_listed_with_its_key() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -20,37 +22,40 @@ def run(
     return out.tolist()
 
 
-def expression(text: str, prelude: str = "") -> str:
-    """A kernel that stores one expression per thread; `t` is the thread, `lane` its lane."""
+def expression(*texts: str, prelude: str = "") -> str:
+    """A kernel that stores one value per thread and expression; `t` is the thread, `lane` its lane."""
+    stores = "\n".join(f"  out[{row} * blockDim.x + t] = {text};" for row, text in enumerate(texts))
     return f"""
 extern "C" __global__ void __launch_bounds__(1024) k(int* out) {{
   const int t = threadIdx.x, lane = __lane_id();
   const unsigned long long all = 0xffffffffffffffffull;
   {prelude}
-  out[t] = {text};
+{stores}
 }}
 """
 
 
+#: A shuffle, and the lane whose value a lane gets.
+SHUFFLES: dict[str, Callable[[int], int]] = {
+    "__shfl_sync(all, t, 5)": lambda lane: 5,
+    "__shfl_sync(all, t, 63 - lane)": lambda lane: 63 - lane,
+    "__shfl_sync(all, t, 3, 16)": lambda lane: lane // 16 * 16 + 3,
+    "__shfl_sync(all, t, 19, 16)": lambda lane: lane // 16 * 16 + 3,
+    "__shfl_xor_sync(all, t, 32)": lambda lane: lane ^ 32,
+    "__shfl_xor_sync(all, t, 5, 8)": lambda lane: lane ^ 5,
+    "__shfl_up_sync(all, t, 3)": lambda lane: lane - 3 if lane >= 3 else lane,
+    "__shfl_up_sync(all, t, 3, 32)": lambda lane: lane - 3 if lane % 32 >= 3 else lane,
+    "__shfl_down_sync(all, t, 7)": lambda lane: lane + 7 if lane + 7 < 64 else lane,
+    "__shfl_down_sync(all, t, 7, 16)": lambda lane: lane + 7 if lane % 16 + 7 < 16 else lane,
+    "__shfl_down(t, 1)": lambda lane: lane + 1 if lane < 63 else lane,
+}
+
+
 @MODES
-@pytest.mark.parametrize(
-    ("call", "source"),
-    [
-        ("__shfl_sync(all, t, 5)", lambda lane: 5),
-        ("__shfl_sync(all, t, 63 - lane)", lambda lane: 63 - lane),
-        ("__shfl_sync(all, t, 3, 16)", lambda lane: lane // 16 * 16 + 3),
-        ("__shfl_sync(all, t, 19, 16)", lambda lane: lane // 16 * 16 + 3),
-        ("__shfl_xor_sync(all, t, 32)", lambda lane: lane ^ 32),
-        ("__shfl_xor_sync(all, t, 5, 8)", lambda lane: lane ^ 5),
-        ("__shfl_up_sync(all, t, 3)", lambda lane: lane - 3 if lane >= 3 else lane),
-        ("__shfl_up_sync(all, t, 3, 32)", lambda lane: lane - 3 if lane % 32 >= 3 else lane),
-        ("__shfl_down_sync(all, t, 7)", lambda lane: lane + 7 if lane + 7 < 64 else lane),
-        ("__shfl_down_sync(all, t, 7, 16)", lambda lane: lane + 7 if lane % 16 + 7 < 16 else lane),
-        ("__shfl_down(t, 1)", lambda lane: lane + 1 if lane < 63 else lane),
-    ],
-)
-def test_shuffles(call: str, source: object, checked: bool) -> None:
-    assert run(expression(call), checked=checked) == [source(lane) for lane in range(64)]  # type: ignore[operator]  # parametrised
+def test_shuffles(checked: bool) -> None:
+    got = run(expression(*SHUFFLES), 64 * len(SHUFFLES), checked=checked, threads=64)
+    for row, (call, source) in enumerate(SHUFFLES.items()):
+        assert got[64 * row : 64 * row + 64] == [source(lane) for lane in range(64)], call
 
 
 def test_each_wave_shuffles_by_itself() -> None:
@@ -77,18 +82,21 @@ extern "C" __global__ void k(int* out) {
 
 @MODES
 def test_votes_see_64_lanes(checked: bool) -> None:
-    assert run(expression("__popcll(__ballot(lane % 3 == 0))"), checked=checked) == [22] * 64
-    high = expression("(int)(__ballot_sync(all, lane >= 40) >> 32)")
-    assert run(high, checked=checked) == [-(1 << 8)] * 64
-    assert run(expression("__any_sync(all, lane == 63)"), checked=checked) == [1] * 64
-    assert run(expression("__all_sync(all, lane < 63)"), checked=checked) == [0] * 64
+    votes = {
+        "__popcll(__ballot(lane % 3 == 0))": 22,
+        "(int)(__ballot_sync(all, lane >= 40) >> 32)": -(1 << 8),
+        "__any_sync(all, lane == 63)": 1,
+        "__all_sync(all, lane < 63)": 0,
+    }
+    got = run(expression(*votes), 64 * len(votes), checked=checked, threads=64)
+    assert got == [value for value in votes.values() for _ in range(64)]
 
 
 def test_reductions_honour_the_mask() -> None:
     inside = "0x00000000ffffffffull"
     text = f"lane < 32 ? __reduce_add_sync({inside}, t) : __reduce_max_sync(~{inside}, t)"
-    assert run(expression(text)) == [sum(range(32))] * 32 + [63] * 32
-    assert run(expression("__reduce_min_sync(all, t - 5)")) == [-5] * 64
+    got = run(expression(text, "__reduce_min_sync(all, t - 5)"), 128, threads=64)
+    assert got == [sum(range(32))] * 32 + [63] * 32 + [-5] * 64
 
 
 def test_lanes_in_two_branches_shuffle_apart_as_an_execution_mask_makes_them() -> None:
@@ -293,7 +301,8 @@ def test_threads_switch_the_same_way_with_the_portable_context(monkeypatch: pyte
     from core.codegen.simt.simulator import build
 
     text = expression(
-        "__shfl_xor_sync(all, cells[255 - t], 1)", "__shared__ int cells[256]; cells[t] = t; __syncthreads();"
+        "__shfl_xor_sync(all, cells[255 - t], 1)",
+        prelude="__shared__ int cells[256]; cells[t] = t; __syncthreads();",
     )
     expected = [255 - (t ^ 1) for t in range(256)]
     assert run(text, 256) == expected

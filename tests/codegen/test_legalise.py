@@ -1,5 +1,7 @@
 """Legalised kernels still mean what their author wrote: each rewritten function is run and compared with torch."""
 
+import itertools
+
 import pytest
 import tilelang.language as T
 import torch
@@ -40,11 +42,16 @@ def found(prim_func, target: str, options: CompileOptions = OPTIONS):
     return differences(Program(prim_func).view, core.chip(target), options)
 
 
-@pytest.mark.parametrize("clear", [False, True])
-@pytest.mark.parametrize("transpose_b", [False, True])
-@pytest.mark.parametrize("transpose_a", [False, True])
+# Every form with one type; the other types in the first and the last form.
+FORMS = list(itertools.product([False, True], repeat=3))
+
+
 @pytest.mark.parametrize(
-    ("a", "b", "c"), [("int16", "int16", "int32"), ("int32", "int32", "int32"), ("float32", "float32", "float32")]
+    ("a", "b", "c", "transpose_a", "transpose_b", "clear"),
+    [
+        *(("int16", "int16", "int32", *form) for form in FORMS),
+        *((*[dtype] * 3, *form) for dtype in ("int32", "float32") for form in (FORMS[0], FORMS[-1])),
+    ],
 )
 def test_products_without_an_instruction_are_spelled_out_and_right(a, b, c, transpose_a, transpose_b, clear):
     prim_func = product(a, b, c, transpose_a=transpose_a, transpose_b=transpose_b, clear=clear)

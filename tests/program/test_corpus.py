@@ -10,8 +10,9 @@ import torch
 from core.conformance.interpreter import interpret
 from core.program import Program
 from core.runtime.arguments import Binder
-from tests.kernels import Case, all_kernels
+from tests.kernels import Case, all_kernels, construct
 from tests.kernels.silent import silent_cases
+from tests.properties import first_of_each
 
 #: The interpreter takes about ten microseconds an operation: larger kernels are left to the backends' tests.
 LIMIT = 4e5
@@ -50,7 +51,10 @@ def interpreted(found: Program):
     return call
 
 
-CASES = [*all_kernels(), *(silent.case for silent in silent_cases() if not silent.refusal)]
+CASES = [
+    *first_of_each(all_kernels(), construct),
+    *(silent.case for silent in silent_cases() if not silent.refusal),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -49,12 +49,13 @@ def run(target: str, name: str, shape: tuple[int, int, int, int], dtype: str = "
     M, N, block_M, block_N = shape
     tiles = {"block_M": block_M, "block_N": block_N, "threads": 128, **STAGED, **more}
     kernel = FACTORIES[name].compile(M, N, target=target, dtype=dtype, **tiles)
+    device = "cuda" if target.startswith("cuda") else "cpu"
     tensors = inputs(name, M, N, dtype)
     wanted = expected(name, tensors)
-    outputs = [torch.full((M, N), float("nan"), dtype=torch_dtype(dtype)) for _ in wanted]
-    kernel(*tensors, *outputs)
+    outputs = [torch.full((M, N), float("nan"), dtype=torch_dtype(dtype), device=device) for _ in wanted]
+    kernel(*(tensor.to(device) for tensor in tensors), *outputs)
     for got, value in zip(outputs, wanted, strict=True):
-        references.assert_near(got, value, references.rows_tolerance(dtype))
+        references.assert_near(got.cpu(), value, references.rows_tolerance(dtype))
 
 
 @pytest.mark.parametrize("name", FACTORIES)
@@ -240,6 +241,24 @@ def test_rows_leave_an_h200_in_whole_vectors(name):
     code = source(name, 4096, block_M=1, block_N=4096, threads=256, **STAGED)
     assert "tma_store" in code
     assert "*(uint4*)(X + " in code
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", FACTORIES)
+@pytest.mark.parametrize(
+    ("shape", "tiles"),
+    [
+        ((1030, 4096, 1, 4096), {**DIRECT, "threads": 256}),
+        ((515, 4004, 2, 4096), {**DIRECT, "threads": 128}),
+        ((1030, 5120, 1, 8192), {**STAYING, "workers": 132, "threads": 128, "resident": 4}),
+        ((1030, 4096, 1, 4096), {**DIRECT, "variant": "bulk", "workers": 264, "buffers": 3, "threads": 256}),
+        ((4099, 1000, 4, 1024), {**DIRECT, "variant": "bulk", "workers": 528, "buffers": 2, "threads": 128}),
+        ((100, 512, 4, 512), {**DIRECT, "variant": "bulk", "workers": 132, "buffers": 4, "threads": 64}),
+    ],
+    ids=lambda value: value["variant"] if isinstance(value, dict) else str(value[1]),
+)
+def test_on_the_device(name, shape, tiles):
+    run("cuda", name, shape, **tiles)
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,16 @@ from typing import Any
 
 import hypothesis
 import pytest
+from hypothesis.internal.conjecture import engine
 
 # No deadline: two workers share two cores, and the first example of a test imports torch.
 hypothesis.settings.register_profile("checks", deadline=None, derandomize=True, database=None)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or "checks"
+EXPLORES = PROFILE == "explore"
 hypothesis.settings.load_profile(PROFILE)
+# Of hypothesis' own five minutes for making a counterexample smaller, one: no setting says it.
+engine.MAX_SHRINKING_SECONDS = 60
 
 #: Starts the random numbers of every test; printed by the runs that draw it, for `TILEHAL_TEST_SEED`.
 SEED_VARIABLE = "TILEHAL_TEST_SEED"
@@ -34,7 +38,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MALLOC_TRIM_THRESHOLD_", str(2**30))
 os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**25))
 os.environ.setdefault("MALLOC_TOP_PAD_", str(2**26))
-os.environ.setdefault(SEED_VARIABLE, str(secrets.randbits(32)) if PROFILE == "explore" else "0")
+os.environ.setdefault(SEED_VARIABLE, str(secrets.randbits(32)) if EXPLORES else "0")
 
 
 class TorchNumbers:
@@ -65,7 +69,7 @@ def pytest_report_header() -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leaves tests marked `wide` to runs that explore; skips those marked `gpu` where torch sees no accelerator."""
-    if PROFILE != "explore" and "wide" not in config.getoption("markexpr"):
+    if not EXPLORES and "wide" not in config.getoption("markexpr"):
         wide = [item for item in items if item.get_closest_marker("wide")]
         config.hook.pytest_deselected(items=wide)
         items[:] = [item for item in items if not item.get_closest_marker("wide")]

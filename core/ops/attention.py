@@ -11,7 +11,6 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 from core.ops._attention_schedule import Schedule  # noqa: E402
-from core.ops._attention_steps import LOG2_E as LOG2_E  # noqa: E402
 from core.ops._attention_steps import in_base_two, mask, online_softmax  # noqa: E402
 from core.ops.attention_hopper import warp_specialised  # noqa: E402
 

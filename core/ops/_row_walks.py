@@ -74,21 +74,20 @@ def _walk_buffered(rows: Rows, use: Any) -> Any:
     after it has said how many bytes will come. A buffer is free when every thread has its elements in registers.
     """
     keep = _keep(rows)
-    whole = isinstance(rows.M, int) and rows.M % rows.block_M == 0
 
     @T.macro
     def start(sources, tile, buffer, rings, full):
         if T.get_thread_binding() < _WARP:
             for k in list(range(len(sources))):
                 for i in T.unroll(rows.block_M):
-                    # A row is one piece of memory, and as such needs no descriptor.
-                    if whole or tile * rows.block_M + i < rows.M:
-                        T.tma_copy(
-                            sources[k][tile * rows.block_M + i, 0 : rows.N],
-                            rings[k][buffer, i, :],
-                            barrier=full[buffer],
-                            leader_scope_threads=_WARP,
-                        )
+                    # A row is one piece of memory, and as such needs no descriptor. The last one comes again behind it.
+                    row = T.min(tile * rows.block_M + i, rows.M - 1)
+                    T.tma_copy(
+                        sources[k][row, 0 : rows.N],
+                        rings[k][buffer, i, :],
+                        barrier=full[buffer],
+                        leader_scope_threads=_WARP,
+                    )
             T.mbarrier_arrive(full[buffer])
 
     @T.macro

@@ -141,10 +141,12 @@ class Rows:
 
     def fetch(self) -> Any:
         """A macro (vectors, at, x): the vector `vectors[at]`, as long as a row, laid out as one; zeros behind it."""
+        access = max(1, min(self.run // _LANES, self.width // self.threads))
 
         @T.macro
         def fetch(vectors, at, x):
-            for p, g, j in T.Parallel(*self.row):
+            # Where rows are not aligned, a vector could be read in longer accesses, and would then lie otherwise.
+            for p, g, j in T.Parallel(*self.row, coalesced_width=T.int32(access)):
                 x[p, g, j] = vectors[at][self.column(p, g, j)]
 
         return fetch
@@ -171,12 +173,13 @@ class Rows:
             by_lane = T.alloc_fragment((self.block_M, self.groups, self.run), "float32")
             by_group = T.alloc_fragment((self.block_M, self.groups), "float32")
             # By hand, since TileLang's reductions start from an identity: one operation more for each lane and sum.
-            # What `clear` writes is not read.
-            T.clear(by_lane)
-            for p in T.unroll(self.vectors):
-                for i, g, j in T.Parallel(self.block_M, self.groups, self.run):
-                    value = T.cast(x[i, p, g, j], "float32")
-                    by_lane[i, g, j] = T.if_then_else(p == 0, value, both(by_lane[i, g, j], value))
+            for i, g, j in T.Parallel(self.block_M, self.groups, self.run):
+                by_lane[i, g, j] = T.cast(x[i, 0, g, j], "float32")
+            if self.vectors > 1:
+                for p in T.unroll(self.vectors):
+                    for i, g, j in T.Parallel(self.block_M, self.groups, self.run):
+                        more = both(by_lane[i, g, j], T.cast(x[i, p, g, j], "float32"))
+                        by_lane[i, g, j] = T.if_then_else(p == 0, by_lane[i, g, j], more)
             over(by_lane, by_group, dim=2)
             if self.groups == 1:
                 for i in T.Parallel(self.block_M):

@@ -3,6 +3,10 @@
 // A vendor's shim includes this and adds what is its own: header names, types, builtins.
 #pragma once
 
+#include <cstddef>
+// C++17's special functions (Bessel's and so on) are two thirds of what libstdc++'s <cmath> includes, and a third of the
+// time that a small kernel takes to compile. The macro is libstdc++'s own, set by any of its headers.
+#undef _GLIBCXX_USE_STD_SPEC_FUNCS
 #include <cmath>
 #include <cstdlib>
 #include <math.h>

@@ -8,6 +8,8 @@ BIN := .venv/bin
 PYTEST_ARGS ?=
 # Two processes are faster than one from two cores up; more does not pay on the machines the checks are sized for.
 WORKERS ?= 2
+# Tests start dozens of processes; each would compile the sources it imports anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help venv demo test check lint types imports docs pytest explore format clean

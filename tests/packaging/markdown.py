@@ -15,8 +15,7 @@ def blocks(page: str, language: str) -> list[str]:
 def run(code: str, script: Path) -> None:
     """Runs code as a script of its own at that path, where TileLang reads the kernels' source.
 
-    In this process: one that imports torch and TileLang again takes seconds. What changes the process for good, such as
-    `install_tilelang_targets`, is run in another.
+    In this process: one that imports torch and TileLang again takes seconds.
     """
     script.write_text(code)
     names: dict[str, Any] = {"__name__": "__main__", "__file__": str(script)}

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+import pytest
+
 from tests.packaging.layout import ROOT
-from tests.packaging.markdown import blocks
+from tests.packaging.markdown import blocks, run
 
 GUIDE = (ROOT / "docs" / "guide.md").read_text()
 
 
-def test_the_snippets_run_in_order(tmp_path: Path) -> None:
+def test_the_snippets_run_in_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The snippets assert what they claim, so running them is the test."""
-    script = tmp_path / "guide.py"
-    script.write_text("\n".join(blocks(GUIDE, "python")))
-    finished = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
-    assert finished.returncode == 0, finished.stderr
-    assert "<core.Kernel matmul for cpu:host via cpp (device)>" in finished.stdout
+    run("\n".join(blocks(GUIDE, "python")), tmp_path / "guide.py")
+    assert "<core.Kernel matmul for cpu:host via cpp (device)>" in capsys.readouterr().out
 
 
 def test_every_environment_variable_is_listed() -> None:

@@ -196,7 +196,7 @@ def arrays(view: View, seed: int) -> list[np.ndarray[Any, Any]]:
     return made
 
 
-@compiling(16)
+@compiling(12)
 @given(example=programs(), seed=st.integers(0, 2**16))
 def test_compiled_expressions_are_the_interpreter_s(
     tmp_path_factory: pytest.TempPathFactory, example: Example, seed: int

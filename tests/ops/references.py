@@ -80,7 +80,7 @@ def mla_decode(
     """One query a head over the first `lengths` rows of a cache that all heads share."""
     scores = q.double() @ kv.double().mT + q_rope.double() @ k_rope.double().mT
     scores = scores * (q.shape[-1] + q_rope.shape[-1]) ** -0.5
-    beyond = torch.arange(kv.shape[1]) >= lengths[:, None, None]
+    beyond = torch.arange(kv.shape[1], device=kv.device) >= lengths[:, None, None]
     return scores.masked_fill(beyond, -torch.inf).softmax(-1) @ kv.double()
 
 

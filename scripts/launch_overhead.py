@@ -3,6 +3,7 @@
     python scripts/launch_overhead.py --target cuda --out launch.json
 
 How it is done is said in `core/bench/launch.py`; `tilehal bench launch` shows the same figures beside the operators'.
+Standard output is JSON and nothing else: what compilers and libraries say while it works goes to standard error.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from core.bench.facts import describe
 from core.bench.launch import launch_overhead
+from core.tuning.json_process import own_output
 
 
 def main() -> None:
@@ -23,6 +25,7 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=50, help="launches per round; fewer than a driver queues (1024)")
     parser.add_argument("--out", type=Path, help="write JSON here as well")
     options = parser.parse_args()
+    answers = own_output()
     document = {
         "environment": describe(options.target),
         **launch_overhead(options.target, options.rounds, options.calls),
@@ -31,7 +34,7 @@ def main() -> None:
     text = json.dumps(document, indent=2)
     if options.out is not None:
         options.out.write_text(text + "\n")
-    print(text)
+    print(text, file=answers, flush=True)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,9 @@ Every configuration is compiled first, in parallel, and Triton's with them: as t
 blocks a unit as few registers allow (`resident`). What spills then, or has more blocks that stay than the chip holds at
 a time, is not measured. Then a child process, which is replaced when a kernel hangs or faults,
 takes one row after the other: each kernel is checked on fresh random data against torch in float64, its output filled
-with NaN before; those that are right are sampled in turn with Triton's kernel (its configuration chosen by measuring,
-as `tilehal bench` does) and a copy of the same bytes, with cold caches; the best of each variant once more, for longer.
+with NaN before; those that are right are sampled in turn with Triton's kernel, plain and overlapped (the
+configuration of each chosen by measuring, as `tilehal bench` does), and a copy of the same bytes, with cold caches; the
+best of each variant once more, for longer.
 The ratios in the last table are of that round: above 1 ours is faster.
 """
 
@@ -26,6 +27,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,8 @@ OPERATORS = ("softmax", "layernorm", "rmsnorm")
 SHAPES = ((4096, 4096), (16384, 1024), (4096, 8192), (65536, 512))
 VARIANTS = ("staged", "direct", "staying", "bulk")
 VECTORS = {"softmax": (), "layernorm": ("weight", "bias"), "rmsnorm": ("weight",)}
+#: What every row is sampled beside, in the order it is shown, with the head of its columns.
+BESIDE = {"copy": "copy", "triton": "Triton", "triton overlapped": "Triton overlapped"}
 #: Milliseconds of samples for each contender: of all configurations, and of the best.
 FIRST_MS, FINAL_MS = 8.0, 30.0
 
@@ -143,12 +147,13 @@ def prepare(job: tuple[str, tuple[int, int], Config, str]) -> dict[str, Any]:
     return row | {"compile_s": round(time.perf_counter() - started, 2)}
 
 
-def prepare_triton(job: tuple[str, tuple[int, int]]) -> str | None:
+def prepare_triton(job: tuple[str, tuple[int, int], bool]) -> str | None:
     """Runs in a worker: Triton's configurations into its cache; what went wrong."""
     from core.bench import triton_rows
 
+    operator, shape, overlapped = job
     try:
-        triton_rows.compile_all(job[0], *job[1], "float16")
+        triton_rows.compile_all(operator, *shape, "float16", overlapped=overlapped)
     except Exception as error:
         return f"{type(error).__name__}: {str(error)[:300]}"
     return None
@@ -217,10 +222,11 @@ def measure_row(item: dict[str, Any], options: argparse.Namespace, say: Callable
     row = Row(operator, shape, "cpu" if options.target.startswith("cpu") else "cuda")
     calls: dict[str, Callable[..., Any]] = {"copy": copy}
     notes = {}
-    try:
-        calls["triton"], notes["triton"] = triton_rows.tuned(operator, row.x, row.vectors)
-    except Exception as error:
-        notes["triton"] = f"{type(error).__name__}: {str(error)[:200]}"
+    for name, overlapped in triton_rows.CONTENDERS.items():
+        try:
+            calls[name], notes[name] = triton_rows.tuned(operator, row.x, row.vectors, overlapped=overlapped)
+        except Exception as error:
+            notes[name] = f"{type(error).__name__}: {str(error)[:200]}"
     by_label = {label(config): config for config in item["configs"]}
     for name, config in by_label.items():
         say({"start": name})
@@ -248,7 +254,7 @@ def measure_row(item: dict[str, Any], options: argparse.Namespace, say: Callable
     for name in sorted(times, key=lambda name: times[name]):
         if name in by_label:
             best.setdefault(kind(by_label[name]), name)
-    finalists = [name for name in ("copy", "triton", *best.values()) if name in calls]
+    finalists = [name for name in (*BESIDE, *best.values()) if name in calls]
     final = measure_together(
         {name: row.works(calls[name]) for name in finalists},
         row.x.device,
@@ -260,7 +266,7 @@ def measure_row(item: dict[str, Any], options: argparse.Namespace, say: Callable
     for name in finalists:
         found = final.measurements[name]
         finals[name] = {"us": found.median_s * 1e6, "spread": found.spread}
-        for other in ("copy", "triton"):
+        for other in BESIDE:
             if other in calls and name in by_label:
                 interval = final.ratio(other, name)
                 finals[name][other] = [interval.value, interval.low, interval.high]
@@ -270,9 +276,15 @@ def measure_row(item: dict[str, Any], options: argparse.Namespace, say: Callable
 
 def child(options: argparse.Namespace) -> None:
     """Measures what stands on standard input; a JSON line per event on standard output."""
-    work = json.load(sys.stdin)
-    for number, item in enumerate(work):
-        measure_row(item, options, lambda event, number=number: print(json.dumps({"row": number} | event), flush=True))
+    from core.tuning.json_process import own_output
+
+    answers = own_output()
+
+    def say(number: int, event: dict[str, Any]) -> None:
+        print(json.dumps({"row": number} | event), file=answers, flush=True)
+
+    for number, item in enumerate(json.load(sys.stdin)):
+        measure_row(item, options, partial(say, number))
 
 
 def measure_all(work: list[dict[str, Any]], take: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
@@ -339,17 +351,20 @@ def print_built(built: list[dict[str, Any]], everything: bool) -> None:
 
 
 def print_finals(rows: list[dict[str, Any]]) -> None:
-    """The best of each variant, beside Triton and a copy."""
-    print(f"\n{'row':22} {'copy':>8} {'Triton':>8}   {'us':>8} {'Triton':>7} {'copy':>7}  configuration")
+    """The best of each variant, beside a copy and Triton's kernels: microseconds, then how many times as fast it is."""
+    widths = {name: max(8, len(head)) for name, head in BESIDE.items()}
+    heads = " ".join(f"{head:>{widths[name]}}" for name, head in BESIDE.items())
+    print(f"\n{'row':22} {heads}   {'us':>8} {heads}  configuration")
     for row in rows:
         finals = row["finals"]
-        copied, triton = (finals.get(name, {}).get("us", float("nan")) for name in ("copy", "triton"))
+        theirs = " ".join(f"{finals.get(name, {}).get('us', float('nan')):{widths[name]}.2f}" for name in BESIDE)
         ours = sorted((found["us"], name) for name, found in finals.items() if name in row["configs"])
         for number, (us, name) in enumerate(ours):
-            head = f"{named(row):22} {copied:8.2f} {triton:8.2f}" if number == 0 else " " * 40
-            ratios = " ".join(f"{finals[name].get(other, [float('nan')])[0]:7.3f}" for other in ("triton", "copy"))
+            head = f"{named(row):22} {theirs}" if number == 0 else " " * (23 + len(theirs))
+            ratios = " ".join(f"{finals[name].get(other, [float('nan')])[0]:{widths[other]}.3f}" for other in BESIDE)
             print(f"{head}   {us:8.2f} {ratios}  {name}")
-        print(f"{'':43}{row['notes'].get('triton', '')}")
+        for name, note in row["notes"].items():
+            print(f"{'':25}{BESIDE[name]}: {note}")
 
 
 def main() -> int:
@@ -378,7 +393,8 @@ def main() -> int:
         if kind(config) in options.variants
     ]
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        triton = [] if options.dry else [pool.submit(prepare_triton, one) for one in chosen]
+        kinds = () if options.dry else (False, True)
+        triton = [pool.submit(prepare_triton, (*one, overlapped)) for one in chosen for overlapped in kinds]
         built = list(pool.map(prepare, jobs))
         troubles = {trouble for one in triton if (trouble := one.result()) is not None}
     for row in built:

@@ -29,14 +29,14 @@ class Goal:
 
     Attributes:
         text: what is held to.
-        verdict: `met`, `not met` or `not measured`.
+        verdict: `met`, `not met` or `not measured`; `no goal` of a figure that is told beside the goals, not judged.
         value: what came out, in words, with cold caches.
         warm: the same with warm caches; empty where that says nothing.
         short: rows that are below it, each with its figure.
     """
 
     text: str
-    verdict: Literal["met", "not met", "not measured"]
+    verdict: Literal["met", "not met", "not measured", "no goal"]
     value: str = ""
     warm: str = ""
     short: tuple[str, ...] = ()
@@ -70,6 +70,7 @@ def _of_operators(rows: Sequence[Row]) -> list[Goal]:
     for operator in ("softmax", "layernorm", "rmsnorm"):
         if operator in present:
             found.append(_each(rows, operator, "triton", 1.00, lambda row: True, f"{operator}: every shape"))
+            found += _beside(rows, operator, "triton overlapped")
             what = f"{operator}: every shape that moves 64 MiB or more"
             found.append(_each(rows, operator, "copy", 0.90, lambda row: row["bytes_moved"] >= 64 * _MIB, what))
     if "attention" in present:
@@ -140,6 +141,18 @@ def _each(
         f"least {min(warm):.3f}x" if warm else "",
         (*below, *missing),
     )
+
+
+def _beside(rows: Sequence[Row], operator: str, other: str) -> list[Goal]:
+    """A figure without a goal: how ours stands beside another, over the rows that have both; none where none has."""
+    chosen = [row for row in rows if row["operator"] == operator]
+    cold = [found for row in chosen if (found := ratio(row, other)) is not None]
+    warm = [found for row in chosen if (found := ratio(row, other, "warm")) is not None]
+    if not cold:
+        return []
+    lacking = f"; {len(chosen) - len(cold)} not measured" if len(cold) < len(chosen) else ""
+    text = f"{operator}: geometric mean beside {title(other)}"
+    return [Goal(text, "no goal", _spread(cold) + lacking, _spread(warm))]
 
 
 def _decoding(rows: Sequence[Row]) -> list[Goal]:
@@ -236,6 +249,7 @@ _TITLES = {
     "cudnn": "cuDNN",
     "flash": "torch flash",
     "triton": "Triton",
+    "triton overlapped": "Triton overlapped",
     "flashmla": "FlashMLA",
     RAW: "raw tilelang",
     TUNED: "ours, tuned",

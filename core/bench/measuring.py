@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.bench.case import Case
+from core.bench.triton_rows import CONTENDERS as TRITON
+from core.bench.triton_rows import compile_all as compile_rows
 from core.bench.workloads import NotMeasured, Other, Workload, workload
 from core.bench.workloads.base import Inputs, Make
 from core.errors import LaunchError, TileHALError, summary
@@ -55,15 +57,14 @@ class Settings:
 
 
 def compile_contender(case: Case, name: str, target: str) -> dict[str, Any]:
-    """Compiles one contender into the caches that the measuring process reads: `triton` or one of ours.
+    """Compiles one contender into the caches that the measuring process reads: one of Triton's or one of ours.
 
     Raises as compiling does; NotMeasured where it cannot be had here.
     """
     work = workload(case)
-    if name == "triton":
-        from core.bench.triton_rows import compile_all
-
-        return {"kernels": compile_all(case.operator, case.shape["M"], case.shape["N"], case.dtype)}
+    if name in TRITON:
+        rows, columns = case.shape["M"], case.shape["N"]
+        return {"kernels": compile_rows(case.operator, rows, columns, case.dtype, overlapped=TRITON[name])}
     kernel = _kernel(work, TUNED if name == TUNED else RULE, target)
     if name == RAW:
         _raw(work, kernel)

@@ -17,7 +17,7 @@ Document = Mapping[str, Any]
 BEGIN, END = "<!-- tilehal bench -->", "<!-- end of tilehal bench -->"
 
 _HEADS = ("shape", "by", "cold, us", "warm, us", "rate", "of bound", "ours is faster, cold", "warm")
-_STYLES = {"met": "green", "not met": "red", "not measured": "yellow"}
+_STYLES = {"met": "green", "not met": "red", "not measured": "yellow", "no goal": "dim"}
 #: Rates of these are told in TFLOP/s; of the others in GB/s.
 _COMPUTE = ("gemm", "attention")
 

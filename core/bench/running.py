@@ -19,6 +19,7 @@ from core.bench.case import Case, suite
 from core.bench.compiling import Compiled, compile_all, contenders_to_compile
 from core.bench.measuring import RAW, RULE, TUNED
 from core.bench.process import Lost, Process
+from core.bench.triton_rows import CONTENDERS as TRITON
 from core.bench.watching import Watch
 from core.bench.workloads import workload
 from core.errors import TileHALError
@@ -195,7 +196,7 @@ class _Run:
         skip = {
             name: found["reason"]
             for (label, name), found in self.compiled.items()
-            if label == case.name and found["status"] != "ok" and name != "triton"
+            if label == case.name and found["status"] != "ok" and name not in TRITON
         }
         settings = {
             "target": self.options.target,

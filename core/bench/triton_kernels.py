@@ -1,10 +1,16 @@
 """Row operators in Triton, as its users write them: whole rows in registers, one pass, float32 arithmetic.
 
-Imported only where Triton is installed.
+With `OVERLAPPED`, which goes with `launch_pdl=True`, the next launch may begin while this one works, and this one waits
+for the launch in front of it before its first load. Imported only where Triton is installed.
 """
 
 import triton
 import triton.language as tl
+
+try:
+    from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
+except ImportError:  # an older Triton; the kernels without them compile all the same
+    gdc_launch_dependents = gdc_wait = None
 
 LOG2_E = tl.constexpr(1.4426950408889634)
 
@@ -17,8 +23,20 @@ def _place(rows, columns: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr)
 
 
 @triton.jit
-def softmax_rows(x, y, rows, columns: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, EXACT: tl.constexpr):
+def softmax_rows(
+    x,
+    y,
+    rows,
+    columns: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    EXACT: tl.constexpr,
+    OVERLAPPED: tl.constexpr,
+):
     at, inside, _ = _place(rows, columns, ROWS, WIDTH)
+    if OVERLAPPED:
+        gdc_launch_dependents()
+        gdc_wait()
     if EXACT:
         value = tl.load(x + at).to(tl.float32)
     else:
@@ -33,9 +51,21 @@ def softmax_rows(x, y, rows, columns: tl.constexpr, ROWS: tl.constexpr, WIDTH: t
 
 @triton.jit
 def layernorm_rows(
-    x, weight, bias, y, rows, columns: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, EXACT: tl.constexpr
+    x,
+    weight,
+    bias,
+    y,
+    rows,
+    columns: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    EXACT: tl.constexpr,
+    OVERLAPPED: tl.constexpr,
 ):
     at, inside, column = _place(rows, columns, ROWS, WIDTH)
+    if OVERLAPPED:
+        gdc_launch_dependents()
+        gdc_wait()
     if EXACT:
         value = tl.load(x + at).to(tl.float32)
         w = tl.load(weight + column).to(tl.float32)
@@ -57,9 +87,20 @@ def layernorm_rows(
 
 @triton.jit
 def rmsnorm_rows(
-    x, weight, y, rows, columns: tl.constexpr, ROWS: tl.constexpr, WIDTH: tl.constexpr, EXACT: tl.constexpr
+    x,
+    weight,
+    y,
+    rows,
+    columns: tl.constexpr,
+    ROWS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    EXACT: tl.constexpr,
+    OVERLAPPED: tl.constexpr,
 ):
     at, inside, column = _place(rows, columns, ROWS, WIDTH)
+    if OVERLAPPED:
+        gdc_launch_dependents()
+        gdc_wait()
     if EXACT:
         value = tl.load(x + at).to(tl.float32)
         w = tl.load(weight + column).to(tl.float32)

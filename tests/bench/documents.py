@@ -80,9 +80,9 @@ def all_rows(speedup: float = 1.02) -> list[dict[str, Any]]:
     """Every row of the standard suite, all as fast."""
     others = {
         "gemm": ("cublas",),
-        "softmax": ("triton", "copy"),
-        "layernorm": ("triton", "copy"),
-        "rmsnorm": ("triton", "copy"),
+        "softmax": ("triton", "triton overlapped", "copy"),
+        "layernorm": ("triton", "triton overlapped", "copy"),
+        "rmsnorm": ("triton", "triton overlapped", "copy"),
         "attention": ("cudnn", "flash"),
         "mla": (),
     }

@@ -37,6 +37,17 @@ def test_a_terminal_gets_every_row_with_its_ratio(measured):
     assert "not met" in text
 
 
+def test_triton_stands_in_a_row_twice_and_the_second_has_a_figure_without_a_goal(measured):
+    out = Console(file=io.StringIO(), width=200)
+    for part in renderables(measured):
+        out.print(part)
+    for text in (out.file.getvalue(), markdown(measured)):
+        assert "1.020x Triton over 4, 1.020x Triton overlapped over 4" in text
+        assert re.search(r"no goal *\|? softmax: geometric mean beside Triton overlapped", text)
+    cells = [line.split(" | ")[1] for line in markdown(measured).splitlines() if line.startswith("|") and "x " in line]
+    assert cells.count("Triton") == cells.count("Triton overlapped") == 12
+
+
 def test_markdown_has_the_command_a_table_for_each_operator_and_the_goals(measured):
     text = markdown(measured)
     assert text.startswith("```text\ntilehal bench\n```")

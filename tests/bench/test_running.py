@@ -82,6 +82,7 @@ def test_what_does_not_compile_is_not_run(measured):
         (CASE.name, "tilehal"): {"status": "failed", "reason": "ptxas gave up", "compile_s": 3.0},
         (CASE.name, "tilelang"): {"status": "not measured", "reason": "no time left to compile it", "compile_s": 0.0},
         (CASE.name, "triton"): {"status": "not measured", "reason": "Triton cannot be imported", "compile_s": 0.1},
+        (CASE.name, "triton overlapped"): {"status": "not measured", "reason": "no gdc_wait", "compile_s": 0.1},
         ("another case", "tilehal"): {"status": "failed", "reason": "other"},
     }
     row, _, process = measured([answered(tilehal="failed", tilelang="failed", copy="ok")], compiled)
@@ -114,6 +115,7 @@ def test_the_command_measures_shows_draws_and_writes(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "64x256" in shown
     assert "Triton: Triton has no CPU backend" in shown
+    assert "Triton overlapped: Triton has no CPU backend" in shown
     found = json.loads(files["run.json"].read_text())
     assert [row["status"] for row in found["rows"]] == ["ok", "ok"]
     assert found["settings"]["seed"] == 5

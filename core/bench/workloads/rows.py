@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from core.bench.workloads.base import Inputs, Make, NotMeasured, Other, Workload, empty_like, on_cpu
@@ -21,7 +22,7 @@ class Rows(Workload):
     """
 
     output = "Y"
-    other_names = ("triton", "torch", "copy")
+    other_names = ("triton", "triton overlapped", "torch", "copy")
     vectors: tuple[str, ...] = ()
     flops_per_element: int
 
@@ -41,12 +42,12 @@ class Rows(Workload):
         x = inputs["X"]
         vectors = [inputs[name] for name in self.vectors]
 
-        def triton() -> Other:
+        def triton(overlapped: bool) -> Other:
             if on_cpu(inputs):
                 raise NotMeasured("Triton has no CPU backend")
             from core.bench import triton_rows
 
-            call, note = triton_rows.tuned(self.case.operator, x, vectors)
+            call, note = triton_rows.tuned(self.case.operator, x, vectors, overlapped=overlapped)
             return Other([x, *vectors, empty_like(x)], call, output=len(vectors) + 1, note=note)
 
         def library() -> Other:
@@ -55,7 +56,12 @@ class Rows(Workload):
         def copy() -> Other:
             return Other([x, empty_like(x)], lambda source, target: target.copy_(source), output=1, checked=False)
 
-        return {"triton": triton, "torch": library, "copy": copy}
+        return {
+            "triton": partial(triton, overlapped=False),
+            "triton overlapped": partial(triton, overlapped=True),
+            "torch": library,
+            "copy": copy,
+        }
 
     @abstractmethod
     def torch_call(self, x: torch.Tensor, *vectors: torch.Tensor) -> torch.Tensor:

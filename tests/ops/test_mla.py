@@ -55,3 +55,10 @@ def test_an_h200_is_offered_tiles_that_it_can_launch_and_shares_of_long_caches()
     candidates = mla_decode.rank(1, 64, 65536, target="cuda:h200").candidates
     assert {c.tiles["block_M"] for c in candidates} == {64}
     assert max(c.tiles["splits"] for c in candidates) > 100
+
+
+@pytest.mark.parametrize("target", ["cuda:a100", "metax:c500", "ascend:910b3", "cpu"])
+def test_chips_without_warpgroups_have_the_plain_variant_alone(target):
+    ranked = mla_decode.rank(4, 64, 2048, target=target).candidates
+    assert {c.tiles["variant"] for c in ranked} == {"pipelined"}
+    assert {c.weight for c in ranked} == {1.0}

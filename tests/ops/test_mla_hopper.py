@@ -167,6 +167,17 @@ def test_what_the_schedule_is_not_for_is_refused(shape, changed, what):
         mla_decode.compile(*shape, target="cuda:h200", variant="two_groups", splits=1, **{**TILE, **changed})
 
 
+def test_who_names_no_tiles_gets_it_in_turn():
+    config = mla_decode.compile(2, 16, 640, target="cuda:h200", build=False).config
+    assert (config["variant"].requested, config["variant"].chosen_by) == (
+        "two_groups_in_turn",
+        "rule:cuda.attention-tile",
+    )
+    assert config.choice.place == 1
+    plain = mla_decode.compile(2, 16, 640, target="cuda:h200", variant="pipelined", build=False).config
+    assert plain["variant"].chosen_by == "user"
+
+
 def test_its_products_are_whole_and_its_buffers_lie_apart():
     tile = {**TILE, "block_M": 16}
     kernel = mla_decode.compile(2, 16, 640, target="cuda:h200", variant="two_groups", splits=2, **tile)

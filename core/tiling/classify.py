@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -30,13 +30,16 @@ def shape_of(factory: KernelFactory, arguments: Mapping[str, Any]) -> KernelShap
 def classified(shape: KernelShape, overrides: Tiles, trace: Callable[[Tiles], Program]) -> KernelShape:
     """The shape with operator and dtypes, read off a trace with the first generic tiles that trace.
 
+    What the caller fixed may go with no generic tile: a variant that holds rows whole, say. What a kernel computes is
+    then read off a trace without it; the rules know which tiles go with what was fixed.
+
     Raises:
         TileHALError: none does; what the first one failed with.
     """
     failure: TileHALError | None = None
-    for candidate in candidates(shape, (), overrides)[0][:_ATTEMPTS]:
+    for tiles in _generic(shape, overrides):
         try:
-            view = trace(candidate.tiles).view
+            view = trace(tiles).view
         except TileHALError as error:
             failure = failure or error
             continue
@@ -44,6 +47,11 @@ def classified(shape: KernelShape, overrides: Tiles, trace: Callable[[Tiles], Pr
     if failure is not None:
         raise failure
     return shape
+
+
+def _generic(shape: KernelShape, overrides: Tiles) -> Iterator[Tiles]:
+    for fixed in (overrides, {}) if overrides else (overrides,):
+        yield from (candidate.tiles for candidate in candidates(shape, (), fixed)[0][:_ATTEMPTS])
 
 
 def classified_by(shape: KernelShape, view: View) -> KernelShape:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import tilelang.language as T
 
 import core
 from core.compiler.artifacts import LoweredKernel
+from core.ops.softmax import softmax
 from core.plugins import Manager, hookimpl, local_entry, use_manager
 from core.tiling import TileRule, ranking_cache
 from tests.plugins.fakes import FakeVendor
@@ -286,3 +288,11 @@ def test_a_choice_of_the_users_may_be_a_word_and_only_one_there_is() -> None:
     for value in (True, 1.0, None):
         with pytest.raises(core.KernelError, match="must be an int or a str"):
             variants.compile(100, target="cpu", mode=value)
+
+
+@pytest.mark.parametrize("fixed", [{"variant": "direct"}, {"variant": "bulk"}, {"variant": "direct", "threads": 256}])
+def test_what_goes_with_no_generic_tile_goes_with_the_chips_rules(fixed: dict[str, Any]) -> None:
+    """These variants hold rows whole and refuse every generic tile; the operator is read off another."""
+    tiles = softmax.compile(4096, 1024, target="cuda:h200", **fixed).config.tiles
+    assert tiles["block_N"] == 1024
+    assert fixed.items() <= tiles.items()

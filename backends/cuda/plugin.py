@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 __all__ = ["tilehal_chips", "tilehal_detect"]
 
 #: What `options=` of a compilation may hold, see docs/cuda.md.
-OPTIONS = ("aligned_rows", "tf32")
+OPTIONS = ("aligned_rows", "overlap_launches", "tf32")
+#: Compute capability, ten times, from which launches can start before those in front of them have ended.
+_OVERLAPS = 90
 
 
 @hookimpl
@@ -34,10 +36,17 @@ def tilehal_tile_rules(chip: Chip, kernel: KernelShape) -> Sequence[TileRule]:
 def tilehal_lower(chip: Chip, program: Program, options: CompileOptions) -> LoweredKernel:
     from backends.cuda.shared_memory import with_static
     from core.codegen import native
+    from core.codegen.launch import capability
 
     options.check_backend("cuda", OPTIONS)
+    arch = str(chip.codegen["arch"])
     lowered = native.lower(
-        program, chip, options, language="cuda", tvm_target={"kind": "cuda", "arch": chip.codegen["arch"]}
+        program,
+        chip,
+        options,
+        language="cuda",
+        tvm_target={"kind": "cuda", "arch": arch},
+        overlap=capability(arch)[0] >= _OVERLAPS and bool(options.backend.get("overlap_launches", True)),
     )
     return with_static(lowered)
 

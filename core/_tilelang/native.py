@@ -11,6 +11,7 @@ from typing import Any
 
 from core._tilelang.hostplan import LaunchPlan, UnreadableHost, read_plan
 from core._tilelang.importing import import_tilelang
+from core._tilelang.overlap import COOPERATIVE, SHARED, WAITS, Room, with_waits
 from core._tilelang.silence import silent
 
 
@@ -79,8 +80,14 @@ def runtime_metadata(functions: Sequence[DeviceFunction]) -> str:
     return json.dumps({"tvm_version": "0.1.0", "func_info": info})
 
 
-def lower_native(prim_func: Any, tvm_target: Mapping[str, Any], pass_configs: Mapping[str, Any]) -> NativeModules:
+def lower_native(
+    prim_func: Any, tvm_target: Mapping[str, Any], pass_configs: Mapping[str, Any], *, room: Room | None = None
+) -> NativeModules:
     """Runs TileLang's own pipeline and device codegen for `tvm_target` without compiling anything.
+
+    Args:
+        room: given, launches wait by themselves for what is in front of them on the stream (`core._tilelang.overlap`),
+            where the host's part can be read as a plan.
 
     Assumes: `create_backend_context`, `lower_to_host_device_ir` and `host_codegen` of `tilelang.engine.lower`; the
     device module's functions carry `thread_extent`, `dyn_shared_memory_buf`, `tirx.kernel_launch_params`, and mark
@@ -101,6 +108,9 @@ def lower_native(prim_func: Any, tvm_target: Mapping[str, Any], pass_configs: Ma
         host_module, device_module, *_ = engine.lower_to_host_device_ir(prim_func, context)
         functions = tuple(_device_function(func) for _, func in device_module.functions.items())
         plan, unreadable = _plan(host_module, functions)
+        if room is not None and plan is not None:
+            device_module = with_waits(device_module, room)
+            functions = tuple(_device_function(func) for _, func in device_module.functions.items())
         device = engine.device_codegen_without_compile(device_module, context)
         host = engine.host_codegen(host_module, context)
     return NativeModules(_text(device.inspect_source()), _text(host.inspect_source()), functions, plan, unreadable)
@@ -120,7 +130,7 @@ def _device_function(func: Any) -> DeviceFunction:
     def axis(tag: str) -> str:
         return _text(extent[tag]) if tag in extent else "1"
 
-    shared = attrs.get("dyn_shared_memory_buf", 0)
+    shared = attrs.get(SHARED, 0)
     maps = tuple(
         getattr(getattr(p, "type_annotation", None), "storage_scope", "") == "grid_constant" for p in func.params
     )
@@ -132,8 +142,8 @@ def _device_function(func: Any) -> DeviceFunction:
         grid=(axis("blockIdx.x"), axis("blockIdx.y"), axis("blockIdx.z")),
         threads=(int(axis("threadIdx.x")), int(axis("threadIdx.y")), int(axis("threadIdx.z"))),
         dynamic_shared_bytes=_as_int(shared),
-        cooperative=bool(attrs.get("use_cooperative_groups", 0)),
-        programmatic=bool(attrs.get("has_cuda_pdl_sync", 0)),
+        cooperative=bool(attrs.get(COOPERATIVE, 0)),
+        programmatic=bool(attrs.get(WAITS, 0)),
     )
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,13 +44,20 @@ _FAST_MATH = "tl.enable_fast_math"
 
 
 def lower(
-    program: Program, chip: Chip, options: CompileOptions, *, language: str, tvm_target: Mapping[str, Any]
+    program: Program,
+    chip: Chip,
+    options: CompileOptions,
+    *,
+    language: str,
+    tvm_target: Mapping[str, Any],
+    overlap: bool = False,
 ) -> LoweredKernel:
     """Lowers through TileLang's own backend for `tvm_target`.
 
     Args:
         language: of the generated device source (`cuda`).
         tvm_target: TVM target configuration with the architecture pinned, e.g. `{"kind": "cuda", "arch": "sm_90a"}`.
+        overlap: launches may start before those in front of them have ended, for which they wait by themselves.
 
     Raises:
         UnsupportedOp, ShapeMismatch, ResourceExceeded: TileLang refused the kernel; its reason is the message.
@@ -61,8 +69,9 @@ def lower(
     pass_configs = {**legal.pass_configs, **options.pass_configs}
     if options.fast_math:
         pass_configs.setdefault(_FAST_MATH, True)
+    room = partial(_room, chip) if overlap else None
     try:
-        modules = _tilelang.lower_native(legal.prim_func, tvm_target, pass_configs)
+        modules = _tilelang.lower_native(legal.prim_func, tvm_target, pass_configs, room=room)
     except TileHALError:
         raise
     except Exception as error:
@@ -105,6 +114,13 @@ def lower(
             UNPLANNED: unplanned,
         },
     )
+
+
+def _room(chip: Chip, threads: int, shared_bytes: int) -> int | None:
+    """Blocks that the chip holds at most at a time; None where its units are not counted."""
+    each = chip.occupancy(threads, 0, shared_dynamic=shared_bytes).at_most
+    units = chip.main_unit.count
+    return None if each is None or units is None else each * units
 
 
 def _relaxed_maths(pass_configs: Mapping[str, Any], options: CompileOptions) -> list[str]:

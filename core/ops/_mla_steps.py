@@ -19,6 +19,9 @@ import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm
 GROUP, LANES, WARPS = 128, 32, 4
 #: Heads of a block, and keys of a tile.
 HEADS, KEYS = 64, 64
+#: A row's maximum stays until a score is above it by more than this, in base 2: weights are at most 256, and float16
+#: goes to 65504.
+GROWTH = 8.0
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,7 @@ def steps(shapes: Shapes, base2: float) -> Steps:
         T.fill(own.output, 0)
         T.fill(own.row_sum, 0)
         T.fill(own.row_max, lowest)
+        T.fill(own.old_max, lowest)
         T.fill(own.rescale, 1)
         T.fill(own.weights, 0)
         if s.tiles > 0:
@@ -166,13 +170,20 @@ def steps(shapes: Shapes, base2: float) -> Steps:
 
     @T.macro
     def weigh(s, own, t):
-        """The weights of a tile from its scores, and the maximum and the factor for what was before."""
+        """The weights of a tile from its scores, and the maximum and the factor for what was before.
+
+        The maximum is what is subtracted: any number near the largest score will do. It only follows a score that is
+        more than `GROWTH` above it, so that the output is seldom multiplied.
+        """
         if (s.first_tile + t + 1) * KEYS > s.length:
             for i, j in T.Parallel(HEADS, KEYS):
                 visible = (s.first_tile + t) * KEYS + j < s.length
                 own.scores[i, j] = T.if_then_else(visible, own.scores[i, j], lowest)
         T.copy(own.row_max, own.old_max)
         T.reduce_max(own.scores, own.row_max, dim=1, clear=False)
+        for i in T.Parallel(HEADS):
+            grown = (own.row_max[i] - own.old_max[i]) * base2 > GROWTH
+            own.row_max[i] = T.if_then_else(grown, own.row_max[i], own.old_max[i])
         for i, j in T.Parallel(HEADS, KEYS):
             own.scores[i, j] = T.exp2(own.scores[i, j] * base2 - own.row_max[i] * base2)
         T.copy(own.scores, own.weights)
@@ -204,9 +215,19 @@ def steps(shapes: Shapes, base2: float) -> Steps:
             own.row_sum[i] *= own.rescale[i]
 
     @T.macro
-    def rescale(own):
+    def scale(own):
         for i, j in T.Parallel(HEADS, half):
             own.output[i, j] *= own.rescale[i]
+
+    @T.macro
+    def rescale(own):
+        """The output to the last maximum; each thread leaves it out where the maxima of its rows have not changed."""
+        changed = T.alloc_var("bool", init=False)
+        for i in T.Parallel(HEADS):
+            if own.row_max[i] != own.old_max[i]:
+                changed = True
+        if changed:
+            scale(own)
 
     @T.macro
     def finish(s, own, which, done, O, partial, lse, split, row):  # noqa: E741  (the papers' letter)
@@ -219,7 +240,7 @@ def steps(shapes: Shapes, base2: float) -> Steps:
             own.row_sum[i] += own.tile_sum[i]
         for i in T.Parallel(HEADS):
             own.rescale[i] = T.if_then_else(own.row_sum[i] > 0, 1 / own.row_sum[i], 0)
-        rescale(own)
+        scale(own)
         if splits == 1:
             T.copy(own.output, s.queries[which, :, :])
             T.fence_proxy_async()

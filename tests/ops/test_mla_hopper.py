@@ -66,6 +66,19 @@ def tensors(shapes: Shapes, lengths: list[int], device: str = "cpu") -> list[tor
     return [*given, torch.tensor(lengths, dtype=torch.int32, device=device), *outputs, torch.full(shapes.kept, **nan)]
 
 
+#: In base 2, how much above a tile's the scores of the next are: the maximum lags behind the first ones, by up to 8.
+CLIMB = [1.0, 1.0, 1.0, 4.0, 2.0, 20.0, -40.0, 45.0, 0.0, 7.9, 0.2, 100.0]
+
+
+def climb(shapes: Shapes, given: list[torch.Tensor], turns: int = 1) -> None:
+    """Gives each tile of keys a level of scores of its own, by one element of the rotated parts."""
+    levels = torch.tensor([0.0, *CLIMB * turns]).cumsum(0)
+    levels = levels - levels.mean()
+    by_key = levels.repeat_interleave(TILE["block_N"])[: shapes.N]
+    given[1][:, :, 0] = 16
+    given[3][:, : len(by_key), 0] = by_key / (16 * in_base_two(None, shapes.dim + shapes.rope))
+
+
 def assert_right(shapes: Shapes, given: list[torch.Tensor]) -> None:
     *inputs, output, partial, lse = given
     if shapes.splits > 1:
@@ -106,6 +119,17 @@ def test_the_cache_of_deepseek_in_bfloat16():
 @settings(max_examples=5, deadline=None)
 def test_any_lengths_in_any_order(M, lengths, splits, in_turn, seed):
     simulate((M, lengths, max(lengths), 128, splits), in_turn, range(seed, seed + 1))
+
+
+@pytest.mark.parametrize("in_turn", [False, True], ids=["free", "in turn"])
+@pytest.mark.parametrize("splits", [1, 2])
+def test_scores_that_grow_from_tile_to_tile(in_turn, splits):
+    keys = TILE["block_N"] * (len(CLIMB) + 1)
+    shapes = Shapes(2, 64, keys, 128, ROPE, splits, "float16")
+    given = tensors(shapes, [keys, keys - 100])
+    climb(shapes, given)
+    run_schedule(attending(shapes, in_turn=in_turn), given, seed=1, fences="writers")
+    assert_right(shapes, given)
 
 
 HOPPER = [
@@ -220,3 +244,15 @@ def test_on_a_device(variant, M, lengths, N, splits, dtype):
         kernel(*given)
         expected = references.mla_decode(*given[:5])
         references.assert_near(given[5], expected, references.attention_tolerance(dtype))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_scores_that_grow_from_tile_to_tile_on_a_device(dtype):
+    keys = TILE["block_N"] * (2 * len(CLIMB) + 1)
+    shapes = Shapes(3, 64, keys, 512, ROPE, 1, dtype)
+    kernel = mla_decode.compile(3, 64, keys, dtype=dtype, target="cuda", variant="two_groups_in_turn", **{**TILE})
+    given = tensors(shapes, [keys, keys - 100, 700], "cuda")
+    climb(shapes, given, 2)
+    kernel(*given)
+    assert_right(shapes, given)

@@ -7,10 +7,10 @@
 
 Kernels are compiled in parallel first; nothing is compiled while anything is timed. A child process then checks each,
 twice, its outputs filled with NaN before: all sequences as long as their caches, and of random lengths (one of a single
-key), large numbers behind their ends, against float32. Those that are right are timed in turn, beside a copy of as many
-bytes as the cache has; `of bound` is the longer of two times over the kernel's, that of reading the cache at the copy's
-rate and that of the products at `torch.matmul`'s. A child that is silent is taken to hang: it is killed, the kernel is
-named, and another goes on without it.
+key), large numbers behind their ends, against float32. Those that are right are timed in turn with cold caches, each
+going round copies of its arguments. GB/s are those of the cache alone; `of bound` is as in `tilehal bench`, whose
+ceilings are measured after each shape (docs/performance.md). A child that is silent is taken to hang: it is killed, the
+kernel is named, and another goes on without it.
 """
 
 from __future__ import annotations
@@ -126,10 +126,11 @@ class Case:
             found.append(((q @ kv.T + q_rope @ k_rope.T) * 576**-0.5).softmax(-1) @ kv)
         return torch.stack(found)
 
-    def call(self, tiles: dict[str, Any], lengths: str) -> tuple[Any, Any]:
-        """A function that runs a kernel, and the output it writes, which is NaN before."""
+    def prepared(self, tiles: dict[str, Any], lengths: str) -> Any:
+        """A kernel with its arguments, a `core.bench.workloads.Other`; its output is NaN before."""
         import torch
 
+        from core.bench.workloads import Other
         from core.ops.mla import mla_decode
 
         kernel = mla_decode.compile(**self.shape, **tiles, target=self.target, build=True)
@@ -138,7 +139,8 @@ class Case:
         nan = {"fill_value": float("nan"), "device": "cuda"}
         output = torch.full((batch, heads, 512), dtype=torch.float16, **nan)
         between = torch.full((*kept, 512), **nan), torch.full(kept, **nan)
-        return lambda: kernel(*self.queries, *self.cache, self.lengths[lengths], output, *between), output
+        arguments = [*self.queries, *self.cache, self.lengths[lengths], output, *between]
+        return Other(arguments, kernel, output=5)
 
     def check(self, tiles: dict[str, Any]) -> dict[str, float]:
         """The largest error by the kind of lengths; infinite where something is not a number."""
@@ -146,27 +148,27 @@ class Case:
 
         errors = {}
         for name, expected in self.expected.items():
-            call, output = self.call(tiles, name)
-            call()
+            kernel = self.prepared(tiles, name)
+            kernel.call(*kernel.arguments)
             torch.cuda.synchronize()
-            error = (output.float() - expected).abs().max().item()
+            error = (kernel.arguments[kernel.output].float() - expected).abs().max().item()
             errors[name] = error if error == error else float("inf")
         return errors
 
     def times(self, rows: list[dict[str, Any]]) -> dict[str, Any]:
-        """Every right kernel in turn, with a copy of the cache's bytes, then a product; seconds by name."""
+        """Every right kernel in turn, then the ceilings: `kernels` by name, and `ceilings`."""
         import torch
 
-        from core.tuning.measure import measure, measure_together
+        from core.bench.ceilings import measure_ceilings
+        from core.bench.measuring import rotated
+        from core.tuning.measure import measure_together
 
-        calls = {label(row["tiles"]): self.call(row["tiles"], "whole")[0] for row in rows}
-        into = torch.empty_like(self.cache[0])
-        calls["copy"] = lambda: into.copy_(self.cache[0])
-        together = measure_together(calls, "cuda", repeat_ms=SAMPLED_MS)
-        found = {name: value.to_json() for name, value in together.measurements.items()}
-        a, b = (torch.randn(8192, 8192, device="cuda", dtype=torch.float16) for _ in range(2))
-        found["matmul"] = measure(lambda: torch.matmul(a, b), "cuda", repeat_ms=SAMPLED_MS).to_json()
-        return found
+        device = torch.device("cuda")
+        calls = {label(row["tiles"]): rotated(self.prepared(row["tiles"], "whole"), device) for row in rows}
+        together = measure_together(calls, device, repeat_ms=SAMPLED_MS, cold_l2=True) if calls else None
+        kernels = {name: value.to_json() for name, value in together.measurements.items()} if together else {}
+        calls.clear()  # makes room
+        return {"kernels": kernels, "ceilings": measure_ceilings(self.target, ["float16"], small=False)}
 
 
 def child(work: dict[str, Any]) -> int:
@@ -240,17 +242,25 @@ def _events(work: dict[str, Any]) -> Any:
 
 def report(name: str, rows: list[dict[str, Any]], times: dict[str, Any]) -> None:
     """Prints one shape."""
+    from core.bench.bounds import bounded
+    from core.bench.case import Case as BenchCase
+    from core.bench.workloads import workload
+
     shape = SHAPES[name]
     cached = shape["batch"] * shape["N"] * 576 * 2
-    work = 2 * shape["batch"] * shape["M"] * shape["N"] * (576 + 512)
+    case = BenchCase("mla", shape)
+    work = workload(case).flops
     print(f"\n{name}: {shape}")
     bound = 0.0
     if times:
-        rate = 2 * shape["batch"] * shape["N"] * 512 * 2 / times["copy"]["median_s"]
-        bound = max(cached / rate, work / (2 * 8192**3 / times["matmul"]["median_s"]))
-        print(f"  a copy: {rate / 1e9:.0f} GB/s; the bound: {bound * 1e6:.1f} us")
-    for row in sorted(rows, key=lambda row: times.get(label(row["tiles"]), {}).get("median_s", 1.0)):
-        measured = times.get(label(row["tiles"]))
+        ceilings = times["ceilings"]
+        whole = {**case.to_json(), "flops": work, "bytes_moved": workload(case).bytes_moved, "contenders": {}}
+        bound = bounded(whole, ceilings)["bound"]["seconds"]
+        copied, read = (ceilings[rate] / 1e9 for rate in ("bytes_per_s", "read_bytes_per_s"))
+        print(f"  a copy: {copied:.0f} GB/s; a sum: {read:.0f} GB/s; the bound: {bound * 1e6:.1f} us")
+    kernels = times.get("kernels", {})
+    for row in sorted(rows, key=lambda row: kernels.get(label(row["tiles"]), {}).get("median_s", 1.0)):
+        measured = kernels.get(label(row["tiles"]))
         figures = " " * 57
         if measured:
             seconds = measured["median_s"]

@@ -1,37 +1,15 @@
-"""What a benchmark's figures belong to and are held against: machine, versions, and the device's own ceilings."""
+"""What a benchmark's figures belong to: the machine and the versions of what takes part."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import partial
+from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from core.errors import summary
 
-def measure_ceilings(target: str, dtypes: Sequence[str], *, small: bool) -> dict[str, Any]:
-    """What the device reaches: bytes per second of a large copy, operations per second of a large library product.
-
-    Args:
-        dtypes: operand types of the products.
-        small: for a device that needs long for large ones.
-    """
-    import torch
-
-    from core.bench.workloads.base import dtype_of
-    from core.target import resolve
-    from core.tuning.measure import measure
-
-    device = torch.device(resolve(target).require_torch_device())
-    size = 2**24 if small else 2**30
-    source = torch.randint(0, 256, (size,), dtype=torch.uint8, device=device)
-    taken = measure(partial(torch.empty_like(source).copy_, source), device, repeat_ms=60)
-    found: dict[str, Any] = {"bytes_per_s": 2 * size / taken.median_s, "copied_bytes": size, "ops_per_s": {}}
-    n = 256 if small else 8192
-    for dtype in dtypes:
-        a, b = (torch.randn(n, n, device=device).to(dtype_of(dtype)) for _ in range(2))
-        product = measure(partial(torch.matmul, a, b, out=torch.empty_like(a)), device, repeat_ms=60)
-        found["ops_per_s"][dtype] = 2 * n**3 / product.median_s
-    return found
+#: What takes part: the distribution and the module it brings.
+_LIBRARIES = {"tilelang": "tilelang", "triton": "triton", "flash-mla": "flash_mla"}
 
 
 def describe(target: str) -> dict[str, Any]:
@@ -45,7 +23,7 @@ def describe(target: str) -> dict[str, Any]:
     found: dict[str, Any] = {
         "host": describe_host(),
         "target": {"name": resolve(target).chip.target, **describe_target(target)},
-        "libraries": {name: installed(name) or "not installed" for name in ("tilelang", "triton", "flash-mla")},
+        "libraries": {name: present(name, module) for name, module in _LIBRARIES.items()},
         "device_type": device.type,
     }
     if device.type == "cuda":
@@ -63,3 +41,19 @@ def installed(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
+
+
+def present(name: str, module: str) -> str:
+    """Version of a distribution; of the module, where that stands alone on the path; in words where it cannot be used.
+
+    Imports the module only when there is no distribution.
+    """
+    found = installed(name)
+    if found is not None:
+        return found
+    try:
+        return str(getattr(import_module(module), "__version__", "of an unknown version"))
+    except ModuleNotFoundError as error:
+        return "not installed" if error.name == module else f"cannot be imported ({error})"
+    except Exception as error:  # whatever a library of another device or compiler raises when it is loaded
+        return f"cannot be imported ({summary(error)})"

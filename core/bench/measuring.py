@@ -144,7 +144,7 @@ def _checked(
             status = "wrong" if wrong else "ok"
             contenders[name] = {"status": status, "reason": wrong or "", "note": other.note, **about}
             if not wrong:
-                works[name] = _calls(other, device)
+                works[name] = rotated(other, device)
     return contenders, works
 
 
@@ -248,8 +248,11 @@ def _check(other: Other, expected: torch.Tensor) -> str | None:
     return tensor_difference(found, expected)
 
 
-def _calls(other: Other, device: torch.device) -> list[Callable[[], Any]]:
-    """Calls on sets of arguments of the contender's own: nobody finds in the caches what another left there."""
+def rotated(other: Other, device: torch.device) -> list[Callable[[], Any]]:
+    """Calls on sets of arguments of the contender's own: nobody finds in the caches what another left there.
+
+    One call, before which the caches are to be flushed, where there is no room for the sets or they would be too many.
+    """
     from core.tuning.benchmark import free_bytes
     from core.tuning.inputs import copy_arguments, rotation
     from core.tuning.measure import cache_bytes

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.bench.case import OPERATORS
@@ -63,7 +65,7 @@ def renderables(document: Document) -> Iterator[RenderableType]:
 
 def markdown(document: Document) -> str:
     """The same as Markdown, for a page."""
-    lines = ["```text", document["command"] or "tilehal bench", "```", ""]
+    lines = ["```text", typed(shlex.split(document["command"])) or "tilehal bench", "```", ""]
     lines += [f"* {line}" for line in about(document)]
     for operator in _present(document):
         lines += ["", f"### {operator}", "", *_table(_HEADS, [cells for cells, _ in _rows(document, operator)])]
@@ -85,6 +87,16 @@ def markdown(document: Document) -> str:
     return "\n".join([*lines, "", timing(document), ""])
 
 
+def typed(words: Sequence[str]) -> str:
+    """A command line as whoever repeats it would type it: where files lay on this machine is left out."""
+
+    def shown(word: str) -> str:
+        option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+        return f"{option}{equals}{Path(value).name if value.startswith('/') else value}"
+
+    return shlex.join(map(shown, words))
+
+
 def into_page(page: str, text: str) -> str:
     """A page with the text between its two marks; the text alone, with the marks, where it has none."""
     begin, end = page.find(BEGIN), page.find(END)
@@ -101,11 +113,13 @@ def about(document: Document) -> list[str]:
     ceilings = document["ceilings"]
     versions = "; ".join(f"{name} {version}" for name, version in {"torch": host["torch"], **libraries}.items())
     rates = ", ".join(f"{rate / 1e12:.4g} TFLOP/s {dtype}" for dtype, rate in ceilings["ops_per_s"].items())
+    read = ceilings.get("read_bytes_per_s")
+    reading = f"{read / 1e9:.4g} GB/s (a sum, which only reads), " if read else ""
     lines = [
         f"{target['name']}: {target['device']}; driver {target['driver'] or 'none'}; {target['toolchain']}",
         f"{host.get('cpu', 'an unknown CPU')}, {host.get('cpus')} CPUs; Python {host['python']}; {versions}",
         f"{', '.join(target['plugins'])}; {host.get('date', '')}; seed {document['settings']['seed']}",
-        f"ceilings of this run: {ceilings['bytes_per_s'] / 1e9:.4g} GB/s (a copy), {rates} (torch.matmul)",
+        f"ceilings of this run: {ceilings['bytes_per_s'] / 1e9:.4g} GB/s (a copy), {reading}{rates} (torch.matmul)",
         device_line(document["device"]),
     ]
     return [line for line in lines if line]
@@ -128,8 +142,9 @@ def timing(document: Document) -> str:
     parts = ", ".join(f"{what} {seconds:.0f} s" for what, seconds in document["seconds"].items())
     return (
         "Medians of interleaved runs; in brackets the interval that holds the ratio with 95%. Cold: nothing of a "
-        "call's tensors is in the caches before it. Of bound: the time that a copy's bandwidth and the fastest library "
-        f"product of this run allow, over the time taken with cold caches. This run: {parts}."
+        "call's tensors is in the caches before it. Of bound: the time that the bandwidth of a copy (for mla, of a sum "
+        "where that is higher) and the fastest library product of this run allow, over the time taken with cold "
+        f"caches. This run: {parts}."
     )
 
 

@@ -39,13 +39,13 @@ def answer(request: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any
 
 
 def _do(request: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:
-    from core.bench import facts, measuring
+    from core.bench import ceilings, facts, measuring
 
     do = request["do"]
     if do == "describe":
         return facts.describe(request["target"])
     if do == "ceilings":
-        return facts.measure_ceilings(request["target"], request["dtypes"], small=request["small"])
+        return ceilings.measure_ceilings(request["target"], request["dtypes"], small=request["small"])
     if do == "launch":
         from core.bench.launch import launch_overhead
 

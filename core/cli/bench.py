@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -93,6 +92,7 @@ def _measure(
     repeat_ms: float | None,
     seed: int | None,
 ) -> dict[str, Any]:
+    from core.bench.rendering import typed
     from core.bench.running import Options, run
     from core.target import resolve
 
@@ -110,9 +110,7 @@ def _measure(
         seed=seed,
     )
     told = console(stderr=True)
-    return run(
-        options, shlex.join(["tilehal", *sys.argv[1:]]), lambda text: told.print(text, style="dim", soft_wrap=True)
-    )
+    return run(options, typed(["tilehal", *sys.argv[1:]]), lambda text: told.print(text, style="dim", soft_wrap=True))
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.bench.bounds import bounded, raise_ceilings
+from core.bench.bounds import READING, bounded, raise_ceilings
 from core.bench.case import OPERATORS, SUITES, Case, suite
 from core.bench.compiling import contenders_to_compile
 from core.bench.workloads import WORKLOADS, workload
@@ -81,6 +81,22 @@ def test_a_row_is_bounded_by_the_slower_of_memory_and_arithmetic():
     assert row["contenders"]["tilehal"]["cold"]["share_of_bound"] == 0.5
     rows = bounded({**row, "operator": "softmax", "contenders": {}}, ceilings)
     assert rows["bound"]["limited_by"] == "memory"
+
+
+@pytest.mark.parametrize(("read", "memory_s"), [(5e12, 0.8e-4), (3e12, 1e-4), (None, 1e-4)])
+def test_reading_bounds_what_only_reads_and_only_where_it_is_faster_than_a_copy(read, memory_s):
+    ceilings = {"bytes_per_s": 4e12, "ops_per_s": {}} | ({"read_bytes_per_s": read} if read else {})
+    row = {"operator": "mla", "dtype": "float16", "flops": 1.0, "bytes_moved": 4e8, "contenders": {}}
+    assert bounded(row, ceilings)["bound"]["memory_s"] == pytest.approx(memory_s)
+    for other in ("softmax", "gemm", "attention"):
+        assert bounded({**row, "operator": other}, ceilings)["bound"]["memory_s"] == pytest.approx(1e-4)
+
+
+@pytest.mark.parametrize("case", [case for case in suite("standard") if case.operator in READING], ids=str)
+def test_what_a_reading_bounds_writes_at_most_3_percent(case):
+    work = workload(case)
+    written = case.shape["batch"] * case.shape["M"] * 512 * work.element_bytes
+    assert written / work.bytes_moved < 0.03
 
 
 def test_the_fastest_library_product_of_the_run_is_the_ceiling():

@@ -11,7 +11,7 @@ from rich.console import Console
 from core.bench.case import suite
 from core.bench.goals import judge
 from core.bench.picture import draw_operators
-from core.bench.rendering import BEGIN, END, into_page, markdown, renderables
+from core.bench.rendering import BEGIN, END, about, into_page, markdown, renderables, typed
 from core.errors import TileHALError
 from tests.bench.documents import all_rows, document, row
 
@@ -62,6 +62,22 @@ def test_markdown_has_the_command_a_table_for_each_operator_and_the_goals(measur
     rate = 2 * 4096**3 / seconds / 1e12
     assert f"| {seconds * 1e6:.4g} |" in first
     assert f"{rate:.4g} TFLOP/s | 90.0% |" in first
+
+
+def test_ceilings_say_what_they_are_of(measured):
+    assert "4000 GB/s (a copy), 4200 GB/s (a sum, which only reads), 700 TFLOP/s float16" in "\n".join(about(measured))
+    del measured["ceilings"]["read_bytes_per_s"]  # of an earlier run
+    assert "4000 GB/s (a copy), 700 TFLOP/s float16" in "\n".join(about(measured))
+
+
+def test_a_command_is_told_without_where_its_files_lay(measured):
+    words = ["tilehal", "bench", "mla", "--json", "/root/out/bench.json", "--picture=/a b/c d.svg", "--seed=5"]
+    told = "tilehal bench mla --json bench.json '--picture=c d.svg' --seed=5"
+    assert typed(words) == told
+    relative = ["tilehal", "bench", "--markdown", "docs/performance.md"]
+    assert typed(relative) == "tilehal bench --markdown docs/performance.md"
+    measured["command"] = "tilehal bench mla --json /root/out/bench.json '--picture=/a b/c d.svg' --seed=5"
+    assert markdown(measured).startswith(f"```text\n{told}\n```")
 
 
 def test_a_page_keeps_what_stands_around_the_marks():

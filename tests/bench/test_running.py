@@ -100,7 +100,7 @@ def test_time_is_shared_among_the_rows_that_are_left():
     assert running._Run(Options("cuda:h200"), [CASE], lambda text: None)._repeat_ms(1000) == 60.0
 
 
-def test_the_command_measures_shows_draws_and_writes(tmp_path, capsys):
+def test_the_command_measures_shows_draws_and_writes(tmp_path, capsys, monkeypatch):
     files = {name: tmp_path / name for name in ("run.json", "run.svg", "page.md")}
     arguments = ["bench", "softmax", "--target", "cpu", "--repeat-ms", "2", "--no-raw", "--seed", "5"]
     written = [
@@ -111,7 +111,8 @@ def test_the_command_measures_shows_draws_and_writes(tmp_path, capsys):
         "--markdown",
         str(files["page.md"]),
     ]
-    assert command([*arguments, *written]) == 0
+    monkeypatch.setattr("sys.argv", ["tilehal", *arguments, *written])
+    assert command() == 0
     shown = capsys.readouterr().out
     assert "64x256" in shown
     assert "Triton: Triton has no CPU backend" in shown
@@ -119,6 +120,13 @@ def test_the_command_measures_shows_draws_and_writes(tmp_path, capsys):
     found = json.loads(files["run.json"].read_text())
     assert [row["status"] for row in found["rows"]] == ["ok", "ok"]
     assert found["settings"]["seed"] == 5
+    told = "--json run.json --picture run.svg --markdown page.md"
+    assert found["command"] == f"tilehal {' '.join(arguments)} {told}"
+    assert found["command"] in files["page.md"].read_text()
+    assert str(tmp_path) not in files["run.json"].read_text()
+    copies = [one["bytes_per_s"] for one in found["ceilings"]["copies"]]
+    assert found["ceilings"]["bytes_per_s"] >= max(copies) > 0  # or a row's copy
+    assert found["ceilings"]["read_bytes_per_s"] > 0
     assert found["rows"][0]["contenders"]["tilehal"]["cold"]["median_s"] > 0
     assert "softmax, ours" in files["run.svg"].read_text()
     assert "### softmax" in files["page.md"].read_text()

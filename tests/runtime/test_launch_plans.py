@@ -233,12 +233,14 @@ def test_launches_come_in_order_and_under_their_conditions(recorded: Recorded) -
 
 
 @pytest.mark.parametrize(
-    ("name", "attribute"),
-    [("clustered", "with=4:2,1,1"), ("whole_grid", "with=2:1,0,0"), ("dependent", "with=6:1,0,0")],
+    ("name", "attributes"),
+    [("clustered", ["4:2,1,1", "6:1,0,0"]), ("whole_grid", ["2:1,0,0"]), ("dependent", ["6:1,0,0"])],
 )
-def test_clusters_barriers_and_dependence_are_launch_attributes(recorded: Recorded, name: str, attribute: str) -> None:
+def test_clusters_barriers_and_waits_are_launch_attributes(
+    recorded: Recorded, name: str, attributes: list[str]
+) -> None:
     (line,) = launches(recorded.lines(name, 0))
-    assert [part for part in line.split() if part.startswith("with=")] == [attribute]
+    assert [part.removeprefix("with=") for part in line.split() if part.startswith("with=")] == attributes
 
 
 def test_a_module_goes_with_its_kernel_unless_a_graph_may_hold_its_launches(recorded: Recorded) -> None:

@@ -27,16 +27,16 @@ _TURN = 12
 def _where_changed(block_M: int, dim: int) -> Callable[..., Any]:
     """A macro that multiplies the output (block_M x dim) by `rescale`, a factor per row.
 
-    Each thread leaves its part out where the factors of all of its rows are 1. It decides for itself, by a variable of
-    its own, and nothing inside waits for another thread; where each row is a thread of its own, as on the CPU, the
-    variable says nothing after the loop.
+    Each thread leaves its part out where the maxima of all of its rows are the old ones, so that it need not wait for
+    the factors, which are 1. It decides for itself, by a variable of its own, and nothing inside waits for another
+    thread; where each row is a thread of its own, as on the CPU, the variable says nothing after the loop.
     """
 
     @T.macro
-    def macro(output, rescale):
+    def macro(output, rescale, row_max, old_max):
         changed = T.alloc_var("bool", init=False)
         for i in T.Parallel(block_M):
-            if rescale[i] != 1:
+            if row_max[i] != old_max[i]:
                 changed = True
         if changed:
             for i, j in T.Parallel(block_M, dim):
@@ -219,7 +219,7 @@ def warp_specialised(
                             T.wait_wgmma(0)
                             T.mbarrier_arrive(v_empty[last])
                             T.copy(scores, weights)
-                            multiply(output, rescale)
+                            multiply(output, rescale, row_max, old_max)
                         T.mbarrier_arrive(q_empty[0])
                         last = (before + tiles - 1) % num_stages
                         T.wgmma_gemm(weights, v[last, :, :], output, policy=rows)

@@ -226,6 +226,20 @@ class Chip(Model):
 
         return occupancy(self, threads, registers, shared_static, shared_dynamic)
 
+    def clusters_at_once(self, blocks: int, resident: int = 1) -> int | None:
+        """Clusters of so many blocks that run at once on every chip of this kind; None when a figure is unknown.
+
+        Args:
+            blocks: of a cluster, which all run in one group of units.
+            resident: blocks that one unit holds.
+        """
+        from core.hardware.occupancy import clusters_at_once
+
+        unit = self.main_unit
+        if unit.count is None or unit.per_group is None:
+            return None
+        return clusters_at_once(unit.count, unit.per_group, blocks, resident)
+
     def tvm_target(self) -> dict[str, Any]:
         """The descriptor as a TVM target config, for `tvm.target.Target(...)`. TVM is not imported.
 

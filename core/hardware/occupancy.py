@@ -2,13 +2,15 @@
 
 The arithmetic is that of NVIDIA's occupancy calculator (CUDA 13.0 `cuda_occupancy.h`, compute capability 8 and later),
 driven by the descriptor's figures, so that any chip which allocates registers per wave and shared memory per block can
-use it. Not modelled: named barriers (one per block never limits), tensor memory, cluster placement.
+use it. Not modelled: named barriers (one per block never limits), tensor memory. Where clusters
+find room is a question of its own, `clusters_at_once`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -99,6 +101,35 @@ def occupancy(chip: Chip, threads: int, registers: int, shared_static: int = 0, 
         fraction=fraction,
         unknown=tuple(figures.missing),
     )
+
+
+@lru_cache(maxsize=256)
+def clusters_at_once(units: int, per_group: int, blocks: int, resident: int = 1) -> int:
+    """Clusters that have room at once, whichever units a chip lacks.
+
+    A cluster runs within one group of units. A whole group has `per_group`, and no figure says which groups of a chip
+    that is sold lack some: the fewest clusters of all ways to lack them count. Units come in pairs where a group has
+    an even number of them (NVIDIA's TPCs). An H100 (132 units of 8 groups of 18) ran 15 clusters of 8 blocks, on 120
+    units (accel-sim/gpu-app-collection#87); this says 13, since others lack other units.
+
+    Args:
+        units: of the chip.
+        per_group: units of a whole group.
+        blocks: of a cluster.
+        resident: blocks that one unit holds.
+    """
+    step = 2 if per_group % 2 == 0 and units % 2 == 0 else 1
+    groups = ceil(units / per_group)
+    lacking = groups * per_group - units
+    fewest = {0: 0}  # clusters in the groups so far, by the units that those lack
+    for _ in range(groups):
+        after: dict[int, int] = {}
+        for lacked, clusters in fewest.items():
+            for more in range(0, min(per_group, lacking - lacked) + 1, step):
+                found = clusters + (per_group - more) * resident // blocks
+                after[lacked + more] = min(found, after.get(lacked + more, found))
+        fewest = after
+    return fewest[lacking]
 
 
 def _by_threads(figures: _Figures, unit: ComputeUnit, threads: int, waves: int, lanes: int) -> int | None:

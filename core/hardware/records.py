@@ -54,6 +54,7 @@ class ComputeUnit(Model):
     kind: str = Field(description="the vendor's term: SM, AP, AI core, cube core, vector core, CPU core")
     count: int | None = None
     per_main_unit: int | None = Field(None, description="how many belong to one main unit (2 vector cores per AI core)")
+    per_group: int | None = Field(None, description="most units in a group (a GPC); a cluster's blocks run in one")
     lanes_per_wave: int | None = Field(None, description="threads in a wave (warp); SIMD float32 lanes on a CPU")
     sub_units: int | None = Field(None, description="independent schedulers in a unit")
     fp32_lanes: int | None = None

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from core.errors import DescriptorError
 from core.hardware import load_chips
+from core.hardware.occupancy import clusters_at_once
 
 KIB = 1024
 CUDA = {chip.name: chip for chip in load_chips("backends.cuda")}
@@ -105,3 +106,28 @@ def test_a_chip_without_waves_refuses_the_question():
 def test_impossible_arguments_are_refused():
     with pytest.raises(ValueError, match="at least 1"):
         CUDA["h200"].occupancy(0, 32)
+
+
+def ways(groups: int, per_group: int, units: int) -> list[tuple[int, ...]]:
+    """Every way to spread units over groups in pairs."""
+    if groups == 0:
+        return [()] if units == 0 else []
+    sizes = range(0, min(per_group, units) + 1, 2)
+    return [(size, *rest) for size in sizes for rest in ways(groups - 1, per_group, units - size)]
+
+
+@pytest.mark.parametrize("resident", [1, 2])
+@pytest.mark.parametrize("blocks", [2, 3, 4, 5, 8])
+def test_clusters_have_room_whichever_units_are_lacking(blocks: int, resident: int) -> None:
+    fewest = min(sum(size * resident // blocks for size in sizes) for sizes in ways(4, 10, 34))
+    assert clusters_at_once(34, 10, blocks, resident) == fewest
+
+
+def test_clusters_of_two_use_every_unit_of_hopper_and_larger_ones_do_not() -> None:
+    assert [CUDA["h200"].clusters_at_once(blocks) for blocks in (1, 2, 4, 8)] == [132, 66, 29, 13]
+    # accel-sim/gpu-app-collection#87: 17 clusters of 8 blocks on an H100 ran on 120 of its units, at most 15 at once.
+    assert (CUDA["h100-sxm"].clusters_at_once(8) or 0) <= 15
+
+
+def test_without_groups_nothing_is_known_of_clusters() -> None:
+    assert CUDA["a100-80gb"].clusters_at_once(2) is None

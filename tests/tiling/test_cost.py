@@ -155,6 +155,12 @@ def test_one_block_more_than_a_wave_costs_nearly_a_wave() -> None:
     assert (found.blocks, found.blocks_per_unit, found.waves) == (133, 1, 2)
 
 
+def test_clusters_without_room_in_a_group_take_another_wave() -> None:
+    m = machine(H200)
+    assert [m.slots(1, cluster) for cluster in (1, 2, 4, 8)] == [132, 132, 116, 104]
+    assert machine(core.chip("cuda:a100")).slots(1, 4) == 108
+
+
 def test_stages_hide_latency_until_there_are_enough() -> None:
     times = [seconds(gemm(128, 4096, 8192, 64, 64, 64, stages)) for stages in (1, 2, 3, 4)]
     assert times == sorted(times, reverse=True)

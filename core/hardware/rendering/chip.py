@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: (field of a compute unit, what people call it); fields of its register file have a dot.
 _UNIT_ROWS = (("count", "count"), ("clock_hz", "clock"))
 _RATIO_ROW = ("per_main_unit", "per main unit")
+#: Shown only when known: few chips say it, and what needs it does without.
+_GROUP_ROW = ("per_group", "per group")
 #: Rows that have no meaning on a unit that runs no waves of threads; shown there only when known.
 _WAVE_ROWS = (
     ("lanes_per_wave", "lanes per wave"),
@@ -82,13 +84,14 @@ def _print_units(chip: Chip, console: Console) -> None:
     rows = table("", *(unit.kind for unit in chip.units))
     unknown = []
     runs_waves = has_waves(chip)
-    for field, label in (*_UNIT_ROWS, *((_RATIO_ROW,) if len(chip.units) > 1 else ()), *_WAVE_ROWS):
+    ratio = (_RATIO_ROW,) if len(chip.units) > 1 else ()
+    for field, label in (*_UNIT_ROWS, *ratio, _GROUP_ROW, *_WAVE_ROWS):
         cells = [cell(chip, f"units.{unit.key}.{field}") for unit in chip.units]
         if any(chip.figure(f"units.{unit.key}.{field}") is not None for unit in chip.units):
             if field == "per_main_unit":
                 cells[0] = Text("")
             rows.add_row(label, *cells)
-        elif runs_waves or (field, label) not in _WAVE_ROWS:
+        elif (field, label) != _GROUP_ROW and (runs_waves or (field, label) not in _WAVE_ROWS):
             unknown.append(label)
     indented(console, rows)
     if unknown:

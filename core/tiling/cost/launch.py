@@ -36,7 +36,7 @@ def launch_time(
     if not blocks:
         return LaunchTime(m.cost["launch_s"], 0, {"launch": m.cost["launch_s"]})
     resident = residency.blocks or 1
-    slots = m.units * resident
+    slots = m.slots(resident, launch.cluster)
     waves = ceil(blocks / slots)
     mean = mean_time(times)
     passes = blocks / slots

@@ -151,6 +151,12 @@ class Machine:
             self._occupancy[key] = self.chip.occupancy(threads, registers, 0, shared).at_most
         return self._occupancy[key]
 
+    def slots(self, resident: int, cluster: int) -> int:
+        """Blocks that run at once, so many on a unit, in clusters of so many: a cluster needs room within a group."""
+        slots = self.units * resident
+        clusters = self.chip.clusters_at_once(cluster, resident) if cluster > 1 else None
+        return slots if clusters is None else max(1, min(slots // cluster, clusters)) * cluster
+
     def matrix_per_s(self, dtype: str, accumulator: str) -> tuple[float, str | None]:
         """Operations per second of one unit's matrix pipe (a multiply-add counts two), and what was assumed."""
         key = (dtype, accumulator)

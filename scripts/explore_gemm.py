@@ -3,17 +3,20 @@
 
     python scripts/explore_gemm.py --json explore-gemm.json            # the default shapes, two minutes on 16 cores
     python scripts/explore_gemm.py --shapes 4096x4096x4096 --kinds warpgroups --layout nt --dtype bfloat16
+    python scripts/explore_gemm.py --shapes 512x512x16384 256x4096x4096 --json explore-split.json  # K shared, or not
 
 Kinds: `tiles` and `specialized` are variants of `core.ops.gemm`, `warpgroups` and `split` its neighbours. Kernels are
 compiled by `--jobs` processes first. One child process then checks each (poisoned output, float32 reference) and times
 it; when it hangs or the device is lost, that kernel is noted and a new child goes on with the next. A time is the
 median over replays of a CUDA graph of launches: `ms` walks through copies of the inputs that exceed the L2 cache
 twice, `hot_ms` uses one copy. The fastest of each shape are timed again in turn with cuBLAS; the last table is those.
+The driver says how many clusters of each size have room at once (`clusters`): more of them take a second wave.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import multiprocessing
 import os
@@ -30,6 +33,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from core.hardware.occupancy import clusters_at_once  # noqa: E402  (the checkout goes before what is installed)
+
 SHAPES = (
     (1024, 1024, 1024),
     (4096, 4096, 4096),
@@ -44,6 +49,8 @@ SHAPES = (
 KINDS = ("tiles", "specialized", "warpgroups", "split")
 #: Bytes of inputs and outputs that a cold timing walks through.
 ROTATED_BYTES = 150e6
+#: SMs of a whole GPC of Hopper; a cluster runs in one.
+UNITS_PER_GROUP = 18
 #: Seconds without a result after which the child is taken to hang; more while it starts and loads torch.
 HANG_S, START_S = 25, 60
 #: How many of a shape's kernels are timed again, in turn with cuBLAS.
@@ -74,6 +81,32 @@ def _split(block: str, num_stages: int, splits: int) -> Config:
     return {"kind": "split", **_block(block), "num_stages": num_stages, "splits": splits}
 
 
+def _shared(M: int, N: int, units: int, block: str, num_stages: int) -> list[Config]:
+    """Tiles with a long K: in as many shares as there are units for, and as many as surely have room as clusters."""
+    tile = _block(block)
+    clusters = -(-M // tile["block_M"]) * -(-N // tile["block_N"])
+    most = min(8, units // clusters)
+    sure = max((p for p in range(1, most + 1) if clusters_at_once(units, UNITS_PER_GROUP, p) >= clusters), default=0)
+    sums = 4 * tile["block_M"] * (tile["block_N"] + 4)  # a block's own, and what it is sent
+    fitting = (p for p in range(max(1, sure), most + 1) if (2 - 1 / p) * sums <= 226 * 1024)
+    return [_split(block, num_stages, p) for p in fitting if 4 * p * clusters >= units]
+
+
+def _long_k(M: int, N: int, units: int) -> list[Config]:
+    """What is tried where tiles are few and K is long."""
+    small_tiles = M * N / 64**2
+    tiles = [("128x128x64", 6), ("256x128x64", 4), ("128x64x64", 8)]
+    tiles += [("256x64x64", 5)] if 128 < M <= 256 else []  # reads B once
+    tiles += [("64x64x128", 6), ("96x64x128", 5)] if small_tiles <= units / 4 else []
+    tiles += [(block, 5) for block, rows in (("176x128x64", 176), ("208x128x64", 208)) if -M % rows * 10 < M]
+    plain = [_tiles("64x32x128", 6, 128, policy=1), _specialized("64x64x128", 6, 128, 1, 0)]
+    wide = [_specialized("64x128x64", 6, 128, 1, 0)]
+    return [
+        *(plain if small_tiles <= units else wide),
+        *(config for block, stages in tiles for config in _shared(M, N, units, block, stages)),
+    ]
+
+
 def configs(M: int, N: int, K: int, units: int) -> list[Config]:
     """What is tried for one shape on a chip with so many SMs."""
     if M <= 16:
@@ -100,15 +133,8 @@ def configs(M: int, N: int, K: int, units: int) -> list[Config]:
             *(_split(f"128x64x{k}", s, p) for k, s in ((64, 7), (128, 3)) for p in (1, 2)),
             *(_split("128x128x64", 5, p) for p in (2, 4)),
         ]
-    if M <= 512 and K >= 16 * M:
-        return [
-            *(_tiles(b, s, 128) for b, s in (("64x32x128", 6), ("64x64x128", 4))),
-            *(_specialized("64x32x128", 6, 128, 1, 0), _specialized("64x64x128", 6, 128, 1, 0)),
-            *(_split("64x64x128", 5, p) for p in (1, 2)),
-            *(_split("64x64x64", 10, p) for p in (2, 4)),
-            *(_split(f"128x64x{k}", s, p) for k, s in ((64, 7), (128, 3)) for p in (2, 4)),
-            *(_split(f"{b}x64", s, p) for b, s in (("128x128", 5), ("64x128", 6)) for p in (2, 4, 8)),
-        ]
+    if M <= 1024 and K >= 8 * M:
+        return _long_k(M, N, units)
     if M <= 1024:
         return [
             _tiles("64x128x64", 4, 128),
@@ -272,6 +298,47 @@ def time_shape(item: dict[str, Any], options: argparse.Namespace, out: Any) -> N
     out({"final": shape, "cublas_ms": medians[0], "cublas_hot_ms": medians[1], "finals": finals})
 
 
+class _Attribute(ctypes.Structure):
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_uint * 16))
+
+
+class _Launch(ctypes.Structure):
+    _fields_ = (
+        ("grid_block_shared", ctypes.c_uint * 7),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(_Attribute)),
+        ("count", ctypes.c_uint),
+    )
+
+
+def clusters_of_device(shared: int = 190 * 1024, threads: int = 384) -> dict[str, Any]:
+    """Clusters with room at once by their size, as the driver says, of blocks that fill an SM each."""
+    import torch
+
+    ptx = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry probe()\n{\nret;\n}\n\0"
+    found: dict[str, Any] = {}
+    try:
+        torch.zeros(1, device="cuda")
+        driver, module, function = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
+        codes = [
+            driver.cuModuleLoadData(ctypes.byref(module), ptx),
+            driver.cuModuleGetFunction(ctypes.byref(function), module, b"probe"),
+            driver.cuFuncSetAttribute(function, 8, shared),  # the most dynamic shared memory
+        ]
+        for size in range(1, 9):
+            attribute, number = _Attribute(4), ctypes.c_int()  # the dimensions of a cluster
+            attribute.value[:3] = (size, 1, 1)
+            launch = _Launch(attributes=ctypes.pointer(attribute), count=1)
+            launch.grid_block_shared[:] = (size * 256, 1, 1, threads, 1, 1, shared)
+            codes.append(driver.cuOccupancyMaxActiveClusters(ctypes.byref(number), function, ctypes.byref(launch)))
+            found[str(size)] = number.value
+        if any(codes):
+            found["codes"] = codes
+    except Exception as error:  # what is timed next does not depend on it
+        found["error"] = f"{type(error).__name__}: {error}"
+    return found
+
+
 def child(options: argparse.Namespace) -> None:
     """Times what stands on standard input; a JSON line per event on standard output."""
     work = json.load(sys.stdin)
@@ -279,6 +346,7 @@ def child(options: argparse.Namespace) -> None:
     def out(event: dict[str, Any]) -> None:
         print(json.dumps(event), flush=True)
 
+    out({"clusters": clusters_of_device()})
     for item in work:
         time_shape(item, options, out)
 
@@ -314,8 +382,11 @@ def time_all(work: list[dict[str, Any]], options: argparse.Namespace, take: Any)
             if not line:
                 cause = f"the process died with status {process.wait()}"
                 break
-            heard = True
             event = json.loads(line)
+            if "clusters" in event:
+                take(event)
+                continue
+            heard = True
             if "start" in event:
                 current = event
                 continue
@@ -415,7 +486,10 @@ def main() -> int:
     result["environment"] = environment()
 
     def take(event: dict[str, Any]) -> None:
-        if "final" in event:
+        if "clusters" in event:
+            result.update(event)
+            print(f"clusters with room at once, by their blocks: {event['clusters']}", flush=True)
+        elif "final" in event:
             result["finals"].append(event)
         else:
             result["rows"].append(event)

@@ -15,6 +15,8 @@ import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
+#: Blocks of a cluster that every chip with clusters takes (CUDA Programming Guide, Thread Block Clusters).
+_LARGEST_CLUSTER = 8
 #: Elements added to a row of the parts, so that the lanes of a warp write to different banks.
 _PADDING = 4
 
@@ -35,19 +37,20 @@ def split_gemm(
         block_M, block_N, block_K: extents of a tile, elements; `block_N` is a multiple of 64, and twice as many threads
             multiply, with 128 more that copy.
         num_stages: tiles of A and B in flight.
-        splits: blocks of a cluster, each with its share of K; at most 8, and a divisor of `block_M`.
+        splits: blocks of a cluster, each with its share of K; at most 8.
 
     Raises:
-        KernelError: the columns are no whole warpgroups, or the rows cannot be shared by the cluster.
+        KernelError: the columns are no whole warpgroups, or the blocks no portable cluster.
     """
-    if block_N % 64 or block_M % splits:
+    if block_N % 64 or splits > _LARGEST_CLUSTER:
         raise KernelError(
             f"a tile of {block_M} x {block_N} cannot be computed transposed by {splits} blocks",
-            hint=f"use columns in multiples of 64 and rows in multiples of {splits}",
+            hint=f"use columns in multiples of 64 and at most {_LARGEST_CLUSTER} blocks",
         )
     rows, columns, steps = -(-product.M // block_M), -(-product.N // block_N), -(-product.K // block_K)
     share = -(-steps // splits)
-    height = block_M // splits
+    # Rows that a block adds up: two at least, of which every thread has one element. The last blocks may have fewer.
+    height = 2 * -(-block_M // (2 * splits))
     threads = 128 + 2 * block_N
     width = block_N + _PADDING
 
@@ -83,7 +86,7 @@ def split_gemm(
             at = () if product.batch is None else (bz,)
             A_tiles = T.alloc_shared((num_stages, *product.stored_a(block_M, block_K)), product.dtype)
             B_tiles = T.alloc_shared((num_stages, *product.stored_b(block_K, block_N)), product.dtype)
-            mine = T.alloc_shared((block_M, width), accum_dtype)
+            mine = T.alloc_shared((height * splits, width), accum_dtype)
             parts = T.alloc_shared((max(1, splits - 1), height, width), accum_dtype)
             accumulator = T.alloc_fragment((block_N, block_M), accum_dtype)
             full = T.alloc_barrier([1] * num_stages)
@@ -119,11 +122,13 @@ def split_gemm(
                     if s > 0 and thread % 32 == 0:
                         T.mbarrier_arrive(empty[(s - 1) % num_stages])
                 T.wait_wgmma(0)
+            # The sums and the parts take the place of tiles: this block has read its last one, then every block.
+            T.sync_threads()
+            if thread >= 128:
                 for j, i in T.Parallel(block_N, block_M):
                     mine[i, j] = accumulator[j, i]
                 T.fence_proxy_async()
             if splits > 1:
-                # The parts take the place of tiles: every block of the cluster has read its last one.
                 T.cluster_sync()
             if thread >= 128:
                 total = T.alloc_fragment((height, block_N), accum_dtype)
@@ -143,7 +148,12 @@ def split_gemm(
                         for i, j in T.Parallel(height, block_N):
                             total[i, j] += parts[s, i, j]
                 finish(total, bias, residual, row + rank * height, column, at)
-                T.copy(total, C[(*at, row + rank * height, column)])
+                if height * splits > block_M:
+                    for i, j in T.Parallel(height, block_N):
+                        if rank * height + i < block_M:
+                            C[(*at, row + rank * height + i, column + j)] = total[i, j]
+                else:
+                    T.copy(total, C[(*at, row + rank * height, column)])
             if splits > 1:
                 # A block may not end while what it sent is still read from its memory.
                 T.cluster_sync()

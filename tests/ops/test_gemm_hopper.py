@@ -44,7 +44,7 @@ def test_loads_and_products_have_warps_of_their_own():
     assert "warpgroup_reg_dealloc<40>" in source
     assert "tma_load_multicast(B_desc" in source
     assert "tl::tma_load(A_desc" in source
-    assert "const half_t* __restrict__ bias" in source
+    assert "const half_t* bias" in source
     assert "tma_store(C_desc" in source
 
 
@@ -55,16 +55,31 @@ def test_chunks_of_a_tile_leave_while_the_next_is_made():
     assert source.count("tl::tma_store_wait<1") == 4
 
 
-@pytest.mark.parametrize("splits", [1, 4])
+@pytest.mark.parametrize("splits", [1, 4, 7])
 def test_parts_go_through_the_cluster_where_there_is_one(splits):
     source = split((64, 512, 512), {}, splits=splits).get_kernel_source()
     # A launch without a cluster may not copy between blocks, not even to itself: the device calls it illegal.
     assert source.count("tl::tma_store_cluster") == splits - 1
 
 
-def test_rows_that_no_cluster_can_share_are_refused():
-    with pytest.raises(core.KernelError, match="cannot be computed transposed by 3 blocks"):
-        split((64, 512, 512), {}, splits=3)
+def test_parts_take_the_place_of_tiles():
+    tiles = {"block_M": 128, "block_N": 128, "num_stages": 6, "splits": 8}
+    predicted = split((128, 512, 4096), {}, **tiles).resources.predicted
+    assert predicted.dynamic_shared_bytes == 6 * (128 + 128) * 64 * 2
+
+
+def test_rows_that_blocks_do_not_share_evenly_stop_at_the_tile():
+    # Of 64 rows, 7 blocks have 10 each, and the last one 4: the other 6 of its C are the next tile's.
+    guarded = {}
+    for rows, splits in ((64, 7), (64, 8), (16, 7), (16, 8)):
+        source = split((128, 512, 4096), {}, block_M=rows, splits=splits).get_kernel_source()
+        guarded[rows, splits] = "if (" in source[source.rindex("arrived[0].wait") :]
+    assert guarded == {(64, 7): True, (64, 8): False, (16, 7): True, (16, 8): False}
+
+
+def test_more_blocks_than_a_portable_cluster_has_are_refused():
+    with pytest.raises(core.KernelError, match="cannot be computed transposed by 9 blocks"):
+        split((64, 512, 512), {}, splits=9)
 
 
 def test_a_tile_without_whole_instructions_is_refused():
@@ -90,6 +105,9 @@ def test_rows_for_one_warpgroup_only_are_refused():
         (split, {"splits": 1}),
         (split, {"splits": 4}),
         (split, {"block_M": 128, "block_N": 128, "num_stages": 3, "splits": 8}),
+        (split, {"block_M": 128, "block_N": 128, "num_stages": 6, "splits": 7}),
+        (split, {"block_M": 176, "block_N": 128, "num_stages": 5, "splits": 8}),
+        (split, {"splits": 3}),
     ],
 )
 @pytest.mark.parametrize(
@@ -107,7 +125,9 @@ def test_what_it_computes(compiled: Compiled, tiles: dict[str, Any], shape: Any,
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("rows", [1, 16, 50])
-@pytest.mark.parametrize("tiles", [{"splits": 1}, {"splits": 4}, {"block_M": 16, "splits": 8}])
+@pytest.mark.parametrize(
+    "tiles", [{"splits": 1}, {"splits": 4}, {"block_M": 16, "splits": 7}, {"block_M": 16, "splits": 8}]
+)
 def test_few_rows(rows: int, tiles: dict[str, Any]):
     shape, options = (rows, 520, 1032), {"bias": True, "activation": "silu", "residual": True}
     check(split(shape, options, **tiles), shape, options, "cuda")

@@ -50,7 +50,9 @@ def classified(shape: KernelShape, overrides: Tiles, trace: Callable[[Tiles], Pr
 
 
 def _generic(shape: KernelShape, overrides: Tiles) -> Iterator[Tiles]:
-    for fixed in (overrides, {}) if overrides else (overrides,):
+    """Those with what the caller fixed, then, unless that is everything, those without."""
+    partly = 0 < len(overrides) < len(shape.parameters)
+    for fixed in (overrides, {}) if partly else (overrides,):
         yield from (candidate.tiles for candidate in candidates(shape, (), fixed)[0][:_ATTEMPTS])
 
 

@@ -188,7 +188,7 @@ def steps(shapes: Shapes, base2: float) -> Steps:
             own.scores[i, j] = T.exp2(own.scores[i, j] * base2 - own.row_max[i] * base2)
         T.copy(own.scores, own.weights)
         for i in T.Parallel(HEADS):
-            own.rescale[i] = T.exp2(own.old_max[i] * base2 - own.row_max[i] * base2)
+            own.rescale[i] = T.exp2((own.old_max[i] - own.row_max[i]) * base2)  # 1 where nothing changed
 
     @T.macro
     def publish(s, own, which):
@@ -210,7 +210,7 @@ def steps(shapes: Shapes, base2: float) -> Steps:
         T.copy(own.row_max, own.old_max)
         T.copy(s.rows[which, :], own.row_max)
         for i in T.Parallel(HEADS):
-            own.rescale[i] = T.exp2(own.old_max[i] * base2 - own.row_max[i] * base2)
+            own.rescale[i] = T.exp2((own.old_max[i] - own.row_max[i]) * base2)  # 1 where nothing changed
         for i in T.Parallel(HEADS):
             own.row_sum[i] *= own.rescale[i]
 

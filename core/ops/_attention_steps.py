@@ -16,10 +16,6 @@ import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm
 #: exp(x) = exp2(x · log2 e): every chip's exponential unit works in base 2.
 LOG2_E = 1.4426950408889634
 
-#: Where output is multiplied seldom, a row's maximum stays until a score is above it by more than this, in base 2:
-#: weights are at most 2 to that, which float16 and bfloat16 hold as precisely as those below 1.
-GROWTH = 8.0
-
 
 def in_base_two(scale: float | None, dim: int) -> float:
     """The scores' scale (None is 1 / sqrt(dim)) times log2(e).
@@ -63,9 +59,7 @@ def mask(block_M: int, block_N: int, N: int, past: int, *, causal: bool) -> Call
     return hide
 
 
-def online_softmax(
-    block_M: int, block_N: int, base2: float, *, floor: float | None = None, growth: float | None = None
-) -> Callable[..., Any]:
+def online_softmax(block_M: int, block_N: int, base2: float, *, floor: float | None = None) -> Callable[..., Any]:
     """A macro that takes a tile of scores into a softmax over tiles seen one after the other.
 
     It is called with the scores (block_M x block_N), which become the tile's weights before their division by the sum,
@@ -76,16 +70,9 @@ def online_softmax(
     Args:
         base2: the scores' scale times log2(e).
         floor: the least maximum to subtract; for rows that may see no key at all, whose maximum would be infinite.
-        growth: how far a score may be above `row_max`, in base 2, before `row_max` follows it. Any number near the
-            largest score can be subtracted, and where it stays `rescale` is 1 exactly, so that multiplying by it can be
-            left out. None follows every one.
 
-    Sources: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018; for `growth` the conditional
-    rescaling of Zadouri, Hoehnerbach, Shah, Liu, Thakkar and Dao, "FlashAttention-4: Algorithm and Kernel Pipelining
-    Co-Design for Asymmetric Hardware Scaling" (github.com/Dao-AILab/flash-attention, assets/fa4_paper.pdf).
+    Source: Milakov and Gimelshein, "Online normalizer calculation for softmax", 2018.
     """
-    # As scores count before they are scaled; above what is finite nothing would follow minus infinity.
-    above = None if growth is None else min(growth / base2, 3e38)
 
     @T.macro
     def macro(scores, row_max, old_max, rescale, tile_sum, row_sum):
@@ -94,16 +81,8 @@ def online_softmax(
         if floor is not None:
             for i in T.Parallel(block_M):
                 row_max[i] = T.max(row_max[i], floor)
-        if above is None:
-            for i in T.Parallel(block_M):
-                rescale[i] = T.exp2(old_max[i] * base2 - row_max[i] * base2)
-        else:
-            for i in T.Parallel(block_M):
-                grown = row_max[i] - old_max[i] > above
-                row_max[i] = T.if_then_else(grown, row_max[i], old_max[i])
-            # The difference first: of equal maxima it is 0, where a fused multiply-add leaves a rounding error.
-            for i in T.Parallel(block_M):
-                rescale[i] = T.exp2((old_max[i] - row_max[i]) * base2)
+        for i in T.Parallel(block_M):
+            rescale[i] = T.exp2(old_max[i] * base2 - row_max[i] * base2)
         for i, j in T.Parallel(block_M, block_N):
             scores[i, j] = T.exp2(scores[i, j] * base2 - row_max[i] * base2)
         T.reduce_sum(scores, tile_sum, dim=1)

@@ -14,7 +14,7 @@ from core.ops._attention_schedule import Schedule  # noqa: E402
 from core.ops._attention_steps import in_base_two, mask, online_softmax  # noqa: E402
 from core.ops.attention_hopper import warp_specialised  # noqa: E402
 
-#: A softmax's exponentials are at most 2^8 and below 2**-126 nothing: where one instruction gives that, it is enough.
+#: A softmax's exponentials are at most 1 and below 2**-126 nothing: where one instruction gives that, it is enough.
 #: Exact exponentials cost three instructions more a score, which on NVIDIA's chips is a tenth of the time.
 PASS_CONFIGS = {"tl.enable_fast_math": True}
 

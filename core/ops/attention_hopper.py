@@ -3,12 +3,9 @@
 `T.Pipelined` waits for each product before it goes on. Here a warpgroup issues Q Kᵀ of the next tile and P V of this
 one together, and computes the softmax of the next tile while P V runs. `ping_pong` adds an order between two
 warpgroups: one issues its products while the other is in its softmax. The schedule is that of FlashAttention-3 (Shah
-et al., 2024). The output is multiplied only where a row's maximum has grown by more than `GROWTH` in base 2, the
-conditional rescaling of FlashAttention-4 (Zadouri et al., "FlashAttention-4: Algorithm and Kernel Pipelining Co-Design
-for Asymmetric Hardware Scaling", github.com/Dao-AILab/flash-attention, assets/fa4_paper.pdf).
+et al., 2024).
 """
 
-from collections.abc import Callable
 from typing import Any
 
 from core._tilelang import import_tilelang
@@ -18,32 +15,10 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 from core.ops._attention_schedule import GROUP, REGISTERS, Schedule  # noqa: E402
-from core.ops._attention_steps import GROWTH, mask, online_softmax  # noqa: E402
+from core.ops._attention_steps import mask, online_softmax  # noqa: E402
 
 #: First of the named barriers that order the warpgroups; TileLang numbers its own from 1.
 _TURN = 12
-
-
-def _where_changed(block_M: int, dim: int) -> Callable[..., Any]:
-    """A macro that multiplies the output (block_M x dim) by `rescale`, a factor per row.
-
-    Each thread leaves its part out where the maxima of all of its rows are the old ones, so that it need not wait for
-    the factors, which are 1. It decides for itself, by a variable of its own, and nothing inside waits for another
-    thread; where each row is a thread of its own, as on the CPU, the variable says nothing after the loop.
-    """
-
-    @T.macro
-    def macro(output, rescale, row_max, old_max):
-        changed = T.alloc_var("bool", init=False)
-        for i in T.Parallel(block_M):
-            if row_max[i] != old_max[i]:
-                changed = True
-        if changed:
-            for i, j in T.Parallel(block_M, dim):
-                output[i, j] *= rescale[i]
-
-    multiply: Callable[..., Any] = macro
-    return multiply
 
 
 def warp_specialised(
@@ -100,8 +75,7 @@ def warp_specialised(
         return T.if_then_else((turn % 2 == 1) & (piece % pieces_per_head == q_tiles // 2), 0, seen)
 
     hide = mask(block_M, block_N, N, past, causal=causal)
-    advance = online_softmax(block_M, block_N, base2, growth=GROWTH)
-    multiply = _where_changed(block_M, dim)
+    advance = online_softmax(block_M, block_N, base2)
 
     @T.prim_func
     def main(
@@ -219,7 +193,8 @@ def warp_specialised(
                             T.wait_wgmma(0)
                             T.mbarrier_arrive(v_empty[last])
                             T.copy(scores, weights)
-                            multiply(output, rescale, row_max, old_max)
+                            for i, j in T.Parallel(block_M, dim):
+                                output[i, j] *= rescale[i]
                         T.mbarrier_arrive(q_empty[0])
                         last = (before + tiles - 1) % num_stages
                         T.wgmma_gemm(weights, v[last, :, :], output, policy=rows)

@@ -20,8 +20,8 @@ _CONSUMER, _ROWS, _LARGEST_TILE = 128, 64, 128 * 128
 #: What `split` is for: so many rows and terms, and tiles of 64 x 64 for no more than half of the units. Fewer rows live
 #: on the bandwidth of B.
 _LEAST_ROWS, _LONG_K = 128, 8192
-#: In how many parts K is shared: 5 or 7 leave units idle that 4, 6 or 8 would use, or need more room than there is.
-_SPLITS = (1, 2, 3, 4, 6, 8)
+#: In how many parts K is shared: 3, 5 or 7 leave units idle that 4, 6 or 8 would use, or need more room than there is.
+_SPLITS = (1, 2, 4, 6, 8)
 #: Elements of a tile whose products are so short that a stage more in flight is worth more than they are.
 _SMALL_TILE = 64 * 32
 
@@ -39,8 +39,7 @@ def variant_rule(chip: Chip, kernel: KernelShape) -> TileRule | None:
     if blocks < units:
         values: dict[str, tuple[Value, ...]] = {**_values(_SHARED, _PLAIN), "cluster": (1, 2)}
         if _SPLIT in options and _leaves_half_idle(kernel, units):
-            # `split` itself must be asked for: on an H200 it was not ahead where it was measured.
-            values["split_K"] = _SPLITS
+            values |= {**_values(_SHARED, _PLAIN, _SPLIT), "split_K": _SPLITS}
         return TileRule(
             "cuda.variant",
             "few tiles: small ones, each with a warp that only copies and as many stages as there is room for",
@@ -101,7 +100,8 @@ def _leave_out(chip: Chip, element: int, units: int) -> Callable[[KernelShape, T
             if stays or shares:
                 return "its clusters share K, and do so once"
             clusters = _tiles(kernel, m, n) or 0
-            room = chip.clusters_at_once(splits) or units // splits
+            # One less than the descriptor says: an H200 has room for 17 clusters of 6, not 18.
+            room = (chip.clusters_at_once(splits) or units // splits) - (splits > 2)
             if threads != 2 * n or not units < 2 * clusters * splits or clusters > room:
                 return (
                     f"this variant is for {2 * n} threads, more than half of the units, and the {room} clusters that"

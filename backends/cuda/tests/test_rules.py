@@ -15,7 +15,7 @@ from backends.cuda.rules.instructions import instruction_width, refused, shares
 from core.ops.attention import attention
 from core.ops.gemm import gemm
 from core.ops.mla import mla_decode
-from core.tiling import Candidate, KernelShape, MatrixProduct, TileParameter, Verdict, candidates
+from core.tiling import Candidate, KernelShape, MatrixProduct, TileParameter, Tiles, Verdict, candidates
 
 GEMM = {
     "block_M": TileParameter("tile", "M", 16, 16),
@@ -81,23 +81,35 @@ def test_a_long_reduction_with_few_tiles_may_be_split() -> None:
     assert values("parts", found("gemm", LARGE, parameters=parameters)[0]) == {1}
 
 
-def test_k_is_not_shared_unless_asked_for() -> None:
-    ranked = gemm.rank(512, 512, 16384, target="cuda:h200").candidates
-    assert {(one.tiles["variant"], one.tiles["splits"]) for one in ranked} == {("tiled", 1), ("warp_specialized", 1)}
-    # The fastest of 150 that were measured on an H200 (tests/tiling/data): 29.8 us.
-    fastest = {"variant": "tiled", "block_M": 64, "block_N": 32, "block_K": 128, "num_stages": 6, "threads": 128}
-    assert fastest.items() <= ranked[0].tiles.items()
+@pytest.mark.parametrize(
+    ("shape", "first"),
+    [
+        # 22.9 us on an H200, where the best plain tile takes 28.8.
+        ((512, 512, 16384), {"block_M": 128, "block_N": 128, "block_K": 64, "num_stages": 6, "splits": 6}),
+        # 7.9 us, where the best plain tile takes 15.3.
+        ((256, 256, 8192), {"block_M": 64, "block_N": 64, "block_K": 128, "num_stages": 6, "splits": 6}),
+    ],
+)
+def test_a_long_k_of_few_tiles_is_shared_within_clusters(shape: tuple[int, int, int], first: Tiles) -> None:
+    (best, *_) = gemm.rank(*shape, target="cuda:h200").candidates
+    assert {"variant": "split", **first}.items() <= best.tiles.items()
+
+
+@pytest.mark.parametrize("shape", [(1024, 1024, 8192), (256, 4096, 4096), (64, 512, 16384), (512, 512, 4096)])
+def test_other_products_share_nothing(shape: tuple[int, int, int]) -> None:
+    assert {one.tiles["splits"] for one in gemm.rank(*shape, target="cuda:h200").candidates} == {1}
 
 
 @pytest.mark.parametrize("shape", [(512, 512, 16384), (256, 256, 8192), (256, 512, 8192)])
 def test_clusters_that_share_k_have_room_at_once_on_more_than_half_of_the_chip(shape: tuple[int, int, int]) -> None:
     ranked = gemm.rank(*shape, target="cuda:h200", variant="split").candidates
-    assert len({one.tiles["splits"] for one in ranked}) > 1
+    assert ranked
     for one in ranked:
         clusters, splits = (shape[0] // one.tiles["block_M"]) * (shape[1] // one.tiles["block_N"]), one.tiles["splits"]
         assert one.tiles["threads"] == 2 * one.tiles["block_N"]
         assert 2 * clusters * splits > 132
-        assert clusters <= {1: 132, 2: 66, 3: 42, 4: 29, 6: 18, 8: 13}[splits]
+        # Of 6 blocks the driver of an H200 counts 17, of 8 it counts 15.
+        assert clusters <= {1: 132, 2: 66, 4: 29, 6: 17, 8: 13}[splits]
         assert one.prediction is not None
         assert one.prediction.waves == 1
 

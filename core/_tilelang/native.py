@@ -11,7 +11,7 @@ from typing import Any
 
 from core._tilelang.hostplan import LaunchPlan, UnreadableHost, read_plan
 from core._tilelang.importing import import_tilelang
-from core._tilelang.overlap import COOPERATIVE, SHARED, WAITS, Room, with_waits
+from core._tilelang.overlap import COOPERATIVE, SHARED, WAITS, Room, with_waits, with_waits_in_clusters
 from core._tilelang.silence import silent
 
 
@@ -87,7 +87,7 @@ def lower_native(
 
     Args:
         room: given, launches wait by themselves for what is in front of them on the stream (`core._tilelang.overlap`),
-            where the host's part can be read as a plan.
+            where the host's part can be read as a plan. Where it cannot, those in clusters do in any case.
 
     Assumes: `create_backend_context`, `lower_to_host_device_ir` and `host_codegen` of `tilelang.engine.lower`; the
     device module's functions carry `thread_extent`, `dyn_shared_memory_buf`, `tirx.kernel_launch_params`, and mark
@@ -108,9 +108,11 @@ def lower_native(
         host_module, device_module, *_ = engine.lower_to_host_device_ir(prim_func, context)
         functions = tuple(_device_function(func) for _, func in device_module.functions.items())
         plan, unreadable = _plan(host_module, functions)
-        if room is not None and plan is not None:
+        if plan is None:
+            device_module = with_waits_in_clusters(device_module)
+        elif room is not None:
             device_module = with_waits(device_module, room)
-            functions = tuple(_device_function(func) for _, func in device_module.functions.items())
+        functions = tuple(_device_function(func) for _, func in device_module.functions.items())
         device = engine.device_codegen_without_compile(device_module, context)
         host = engine.host_codegen(host_module, context)
     return NativeModules(_text(device.inspect_source()), _text(host.inspect_source()), functions, plan, unreadable)

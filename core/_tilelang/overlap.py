@@ -42,7 +42,8 @@ _SYNC_SCOPES = ("shared", "shared.dyn", "warp", "cluster")
 #: Attributes of device functions: they wait for the launch in front; they have a barrier over the grid; bytes.
 WAITS, COOPERATIVE, SHARED = "has_cuda_pdl_sync", "use_cooperative_groups", "dyn_shared_memory_buf"
 
-_GRID = "blockIdx"
+_GRID, _CLUSTER = "blockIdx", "tir.cluster_dim"
+_WAIT, _START_NEXT = "tl.pdl_sync", "tl.pdl_trigger"
 
 #: From a block's threads and bytes of dynamic shared memory, how many of them the chip holds at most; None if unknown.
 Room = Callable[[int, int], int | None]
@@ -51,24 +52,80 @@ Room = Callable[[int, int], int | None]
 def with_waits(device_module: Any, room: Room) -> Any:
     """The module with a wait in every device function that can be launched early, marked with `WAITS`.
 
-    A function that has one keeps it; one with a barrier over the grid, whose blocks must all be there at once, is left
-    as it is, and so is one without access to global memory.
+    Left as they are: a function with a barrier over the grid, whose blocks must all be there at once; one without
+    access to global memory; one that reads past the wait, as what never changes (`T.__ldg`), or may, in source text of
+    its own. A function that waits by itself keeps its wait, and gets another if not every block comes to it.
 
     Assumes: a device function's body is allocations, bindings, `thread_extent` attributes and sequences down to the
     statements that all threads run; the operations `tl.pdl_trigger` and `tl.pdl_sync`, which code generation for CUDA
-    writes as the runtime's device functions.
+    writes as the runtime's device functions; source text is an attribute `pragma_import_c`.
     """
+
+    def body(function: Any) -> Any | None:
+        if function.attrs.get(COOPERATIVE, 0) or _any(function.body, _is_out_of_sight):
+            return None
+        return _waiting(function, room)
+
+    return _changed(device_module, body)
+
+
+def with_waits_in_clusters(device_module: Any) -> Any:
+    """The module with a wait in every device function that is launched in clusters, whatever else it holds.
+
+    For launches by TVM's runtime, which lets those in clusters start early, whether they wait or not.
+    """
+    from tvm import tirx
+
+    def body(function: Any) -> Any | None:
+        if not any(str(tag).startswith(_CLUSTER) for tag in function.attrs["tirx.kernel_launch_params"]):
+            return None
+        waiting = _waiting(function, lambda threads, shared_bytes: None)
+        if waiting is None and not function.attrs.get(WAITS, 0):
+            return tirx.SeqStmt([_evaluate(_WAIT), function.body])
+        return waiting
+
+    return _changed(device_module, body)
+
+
+def _changed(device_module: Any, body: Callable[[Any], Any | None]) -> Any:
+    """The module with other bodies, each with a wait; None leaves a function as it is."""
     from tilelang import tvm
 
     module = tvm.IRModule(device_module.functions, attrs=device_module.attrs)
     for variable, function in device_module.functions.items():
-        attrs = function.attrs
-        if attrs.get(WAITS, 0) or attrs.get(COOPERATIVE, 0):
-            continue
-        body = _Waiting(room, attrs.get(SHARED, 0), dict(attrs.get("thread_extent", {}))).rewritten(function.body)
-        if body is not None:
-            module.update_func(variable, function.with_body(body).with_attr(WAITS, 1))
+        found = body(function)
+        if found is not None:
+            module.update_func(variable, function.with_body(found).with_attr(WAITS, 1))
     return module
+
+
+def _waiting(function: Any, room: Room) -> Any | None:
+    """A function's body with a wait that every block comes to; None where it needs no other than it has."""
+    from tvm import tirx
+
+    body, attrs = function.body, function.attrs
+    if not attrs.get(WAITS, 0):
+        return _Waiting(room, attrs.get(SHARED, 0), dict(attrs.get("thread_extent", {}))).rewritten(body)
+    if _always_waits(body):
+        return None
+    # Its blocks may read early, but must not end early: the launch behind it may wait for it alone.
+    wait = _evaluate(_WAIT)
+    return tirx.SeqStmt([wait, body] if _any(body, _is_return) else [body, wait])
+
+
+def _always_waits(stmt: Any) -> bool:
+    """Whether all threads come to a wait."""
+    from tvm import tirx
+
+    if isinstance(stmt, tirx.AttrStmt):
+        return _always_waits(stmt.body)
+    if isinstance(stmt, tirx.SeqStmt):
+        for inner in stmt.seq:
+            if _always_waits(inner):
+                return True
+            if _any(inner, _is_return):
+                return False
+    return isinstance(stmt, tirx.Evaluate) and _called(stmt.value) == _WAIT
 
 
 @dataclass
@@ -78,13 +135,13 @@ class _Waiting:
     Attributes:
         shared: bytes of dynamic shared memory, or an expression.
         extents: of the grid and of a block, by tag.
-        blocks: index and extent of the grid's axes, as they are met on the way down.
+        blocks: index and extent of the grid's axes by tag, as they are met on the way down.
     """
 
     room: Room
     shared: Any
     extents: dict[str, Any]
-    blocks: list[tuple[Any, Any]] = field(default_factory=list)
+    blocks: dict[str, tuple[Any, Any]] = field(default_factory=dict)
 
     def rewritten(self, stmt: Any) -> Any | None:
         """The statement with a wait as late as possible; None where it needs none."""
@@ -92,7 +149,7 @@ class _Waiting:
 
         if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key in ("thread_extent", "tl.assume"):
             if stmt.attr_key == "thread_extent" and stmt.node.thread_tag.startswith(_GRID):
-                self.blocks.append((stmt.node.var, stmt.value))
+                self.blocks[str(stmt.node.thread_tag)] = stmt.node.var, stmt.value
             body = self.rewritten(stmt.body)
             return None if body is None else tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, body)
         if isinstance(stmt, tirx.SeqStmt):
@@ -102,7 +159,7 @@ class _Waiting:
                 if waiting is not None:
                     return tirx.SeqStmt([*sequence[:index], waiting, *sequence[index + 1 :]])
             return None
-        return None if _is_harmless(stmt) else tirx.SeqStmt([*self._lets_start(), _evaluate("tl.pdl_sync"), stmt])
+        return tirx.SeqStmt([*self._lets_start(), _evaluate(_WAIT), stmt]) if _any(stmt, _touches) else None
 
     def _lets_start(self) -> list[Any]:
         """Lets the next launch start, by the blocks that may be among the last to be there."""
@@ -114,15 +171,18 @@ class _Waiting:
         most = self.room(threads, int(self.shared)) if known else None
         if most is None:
             return []
+        blocks = [self.blocks[tag] for tag in sorted(self.blocks)]
+        if all(isinstance(extent, tirx.IntImm) for _, extent in blocks) and prod(int(e) for _, e in blocks) >= 1 << 31:
+            blocks = [(variable.astype("int64"), extent.astype("int64")) for variable, extent in blocks]
+        # Of extents known at launch only, int32 will do: should their product not be one, others let the next start.
         index: Any = 0
-        for variable, extent in reversed(self.blocks):
+        for variable, extent in reversed(blocks):
             index = index * extent + variable
-        total: Any = prod((extent for _, extent in self.blocks), start=tirx.IntImm("int32", 1))
-        last = tirx.all(total > most, index >= total - most)
-        condition = arith.Analyzer().simplify(last)
+        total: Any = prod((extent for _, extent in blocks[1:]), start=blocks[0][1])
+        condition = arith.Analyzer().simplify(tirx.all(total > most, index >= total - most))
         if isinstance(condition, tirx.IntImm):
-            return [_evaluate("tl.pdl_trigger")] if int(condition) else []
-        return [tirx.IfThenElse(condition, _evaluate("tl.pdl_trigger"), None)]
+            return [_evaluate(_START_NEXT)] if int(condition) else []
+        return [tirx.IfThenElse(condition, _evaluate(_START_NEXT), None)]
 
 
 def _evaluate(name: str) -> Any:
@@ -131,25 +191,52 @@ def _evaluate(name: str) -> Any:
     return tirx.Evaluate(tirx.call_intrin("void", tirx.op.Op.get(name)))
 
 
-def _is_harmless(stmt: Any) -> bool:
-    """Whether nothing in the statement can touch global memory."""
+def _any(stmt: Any, found: Callable[[Any], bool]) -> bool:
+    """Whether a statement or expression in it is what is looked for."""
+    from tvm import tirx
+
+    hits: list[Any] = []
+    tirx.stmt_functor.post_order_visit(stmt, lambda node: hits.append(node) if found(node) else None)
+    return bool(hits)
+
+
+def _touches(node: Any) -> bool:
+    """Whether it may read or write global memory, or leave the kernel."""
+    from tvm import tirx
+
+    if isinstance(node, tirx.BufferLoad | tirx.BufferStore):
+        return not str(node.buffer.scope()).startswith(("shared", "local"))
+    if not isinstance(node, tirx.Call):
+        return False
+    name = _called(node)
+    if name == _SYNC:
+        return str(getattr(node.args[0], "value", "")) not in _SYNC_SCOPES
+    return name not in _HARMLESS
+
+
+def _is_out_of_sight(node: Any) -> bool:
+    """Whether it may read memory as what never changes, which need not stay behind the wait.
+
+    TileLang refuses `T.__ldg` in kernels that wait; source text may hold anything.
+    """
+    from tvm import tirx
+
+    if isinstance(node, tirx.AttrStmt):
+        return str(node.attr_key) == "pragma_import_c"
+    if not isinstance(node, tirx.Call):
+        return False
+    name = _called(node)
+    return name == "tl.__ldg" or (
+        name in ("tirx.call_extern", "tirx.call_pure_extern") and "__ld" in str(getattr(node.args[0], "value", ""))
+    )
+
+
+def _is_return(node: Any) -> bool:
+    return _called(node) in ("tirx.ret", "tirx.thread_return")
+
+
+def _called(node: Any) -> str:
+    """The operation that a call calls; empty for anything else."""
     from tvm import ir, tirx
 
-    touches: list[Any] = []
-
-    def visit(node: Any) -> None:
-        if isinstance(node, tirx.BufferLoad | tirx.BufferStore):
-            if node.buffer.scope() == "global":
-                touches.append(node)
-        elif isinstance(node, tirx.Call) and not _is_harmless_call(node, ir):
-            touches.append(node)
-
-    tirx.stmt_functor.post_order_visit(stmt, visit)
-    return not touches
-
-
-def _is_harmless_call(call: Any, ir: Any) -> bool:
-    name = str(call.op.name) if isinstance(call.op, ir.Op) else ""
-    if name == _SYNC:
-        return str(getattr(call.args[0], "value", "")) in _SYNC_SCOPES
-    return name in _HARMLESS
+    return str(node.op.name) if isinstance(node, tirx.Call) and isinstance(node.op, ir.Op) else ""

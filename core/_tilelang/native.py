@@ -87,7 +87,8 @@ def lower_native(
 
     Args:
         room: given, launches wait by themselves for what is in front of them on the stream (`core._tilelang.overlap`),
-            where the host's part can be read as a plan. Where it cannot, those in clusters do in any case.
+            where the host's part can be read as a plan without global scratch memory. Otherwise TVM's runtime launches,
+            and those in clusters do in any case.
 
     Assumes: `create_backend_context`, `lower_to_host_device_ir` and `host_codegen` of `tilelang.engine.lower`; the
     device module's functions carry `thread_extent`, `dyn_shared_memory_buf`, `tirx.kernel_launch_params`, and mark
@@ -108,7 +109,7 @@ def lower_native(
         host_module, device_module, *_ = engine.lower_to_host_device_ir(prim_func, context)
         functions = tuple(_device_function(func) for _, func in device_module.functions.items())
         plan, unreadable = _plan(host_module, functions)
-        if plan is None:
+        if plan is None or plan.workspaces:
             device_module = with_waits_in_clusters(device_module)
         elif room is not None:
             device_module = with_waits(device_module, room)

@@ -21,7 +21,8 @@ __all__ = ["tilehal_chips", "tilehal_detect"]
 
 #: What `options=` of a compilation may hold, see docs/cuda.md.
 OPTIONS = ("aligned_rows", "overlap_launches", "tf32")
-#: Compute capability, ten times, from which launches can start before those in front of them have ended.
+#: Compute capability, as `sm_90` has it, from which launches can start before those in front of them have ended (CUDA
+#: Programming Guide, Programmatic Dependent Launch and Synchronization).
 _OVERLAPS = 90
 
 

@@ -15,7 +15,8 @@ from core.bench.workloads.base import NotMeasured, empty_like
 
 #: The contenders by name, and whether their launches overlap.
 CONTENDERS = {"triton": False, "triton overlapped": True}
-#: Capability of the first devices on which launches can overlap.
+#: Capability of the first devices on which launches can overlap (CUDA Programming Guide, Programmatic Dependent Launch
+#: and Synchronization).
 _OVERLAPPING_SINCE = (9, 0)
 #: Elements of a thread that are worth trying, rows of a program, warps of a program, elements of a program at most.
 _ELEMENTS = (8, 64)

@@ -1,7 +1,8 @@
 """Tile-size rules for NVIDIA GPUs: what is worth considering by operator, and what cannot be compiled or launched.
 
 `launch` holds for every kernel; `matrix`, `attention` and `rows` for those operators; `variants` for kernels that come
-in several; `instructions` is what TileLang makes of a matrix product. Figures come from the chip's descriptor.
+in several, `attention_variants` and `latent_variants` for those of attention; `instructions` is what TileLang makes of
+a matrix product, `row_blocks` the block that holds whole rows. Figures come from the chip's descriptor.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ def block(chip: Chip, kernel: KernelShape) -> tuple[int, int]:
     if units is not None and matrix_rows is not None:
         while rows > 1 and matrix_rows < rows * _ENOUGH * units:
             rows //= 2
-        filled = units * (chip.main_unit.max_threads or 0) // 2
+        filled = units * (chip.main_unit.max_threads or 0) // 2  # half of the threads that the chip holds
         while accesses > 1 and matrix_rows * length < filled * accesses * vector_elements(kernel):
             accesses //= 2
     return rows, _threads(chip, kernel, rows, accesses)
@@ -72,17 +72,21 @@ def resident(chip: Chip, kernel: KernelShape, rows: int, threads: int) -> int:
     return held if held is not None and held > 1 else 0
 
 
-def spills(chip: Chip, kernel: KernelShape, rows: int, threads: int, resident: int) -> str | None:
-    """Why a thread cannot hold its part of the rows in registers, with so many blocks on a unit; None where it can."""
+def spills(chip: Chip, kernel: KernelShape, rows: int, threads: int, blocks: int) -> str | None:
+    """Why a thread cannot hold its part of the rows in registers; None where it can.
+
+    Args:
+        blocks: that a unit is asked to hold, 0 for as many as it happens to.
+    """
     unit, needed = chip.main_unit, _registers(kernel, rows, threads) - _STEP
     registers = unit.registers
-    if resident and unit.max_threads is not None and resident * threads > unit.max_threads:
-        return f"{resident} blocks of {threads} threads are more than a unit's {unit.max_threads} threads"
+    if blocks and unit.max_threads is not None and blocks * threads > unit.max_threads:
+        return f"{blocks} blocks of {threads} threads are more than a unit's {unit.max_threads} threads"
     if registers is None:
         return None
     most = registers.per_thread or needed
-    if resident and registers.per_unit is not None:
-        most = min(most, registers.per_unit // (resident * threads))
+    if blocks and registers.per_unit is not None:
+        most = min(most, registers.per_unit // (blocks * threads))
     if needed <= most:
         return None
     return f"{rows} rows in {threads} threads need {needed} registers each or more, and there are {most}"

@@ -100,7 +100,8 @@ def _leave_out(chip: Chip, element: int, units: int) -> Callable[[KernelShape, T
             if stays or shares:
                 return "its clusters share K, and do so once"
             clusters = _tiles(kernel, m, n) or 0
-            # One less than the descriptor says: an H200 has room for 17 clusters of 6, not 18.
+            # Of more than two blocks one less than the descriptor says: an H200 has room for 17 clusters of 6, not 18
+            # (docs/hardware.md).
             room = (chip.clusters_at_once(splits) or units // splits) - (splits > 2)
             if threads != 2 * n or not units < 2 * clusters * splits or clusters > room:
                 return (

@@ -2,8 +2,8 @@
 
 The arithmetic is that of NVIDIA's occupancy calculator (CUDA 13.0 `cuda_occupancy.h`, compute capability 8 and later),
 driven by the descriptor's figures, so that any chip which allocates registers per wave and shared memory per block can
-use it. Not modelled: named barriers (one per block never limits), tensor memory. Where clusters
-find room is a question of its own, `clusters_at_once`.
+use it. Not modelled: named barriers (one per block never limits), tensor memory. Where clusters find room is a
+question of its own, `clusters_at_once`.
 """
 
 from __future__ import annotations
@@ -105,12 +105,13 @@ def occupancy(chip: Chip, threads: int, registers: int, shared_static: int = 0, 
 
 @lru_cache(maxsize=256)
 def clusters_at_once(units: int, per_group: int, blocks: int, resident: int = 1) -> int:
-    """Clusters that have room at once, whichever units a chip lacks.
+    """Clusters that have room at once, whichever units of its groups a chip lacks.
 
     A cluster runs within one group of units. A whole group has `per_group`, and no figure says which groups of a chip
     that is sold lack some: the fewest clusters of all ways to lack them count. Units come in pairs where a group has
     an even number of them (NVIDIA's TPCs). An H100 (132 units of 8 groups of 18) ran 15 clusters of 8 blocks, on 120
-    units (accel-sim/gpu-app-collection#87); this says 13, since others lack other units.
+    units (accel-sim/gpu-app-collection#87); this says 13, since others lack other units. Units in no group are
+    not modelled: the driver of an H200 counts 39 clusters of 3 and 17 of 6, this 42 and 18 (docs/hardware.md).
 
     Args:
         units: of the chip.

@@ -33,8 +33,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from core.hardware.occupancy import clusters_at_once  # noqa: E402  (the checkout goes before what is installed)
-
 SHAPES = (
     (1024, 1024, 1024),
     (4096, 4096, 4096),
@@ -49,8 +47,10 @@ SHAPES = (
 KINDS = ("tiles", "specialized", "warpgroups", "split")
 #: Bytes of inputs and outputs that a cold timing walks through.
 ROTATED_BYTES = 150e6
-#: SMs of a whole GPC of Hopper; a cluster runs in one.
-UNITS_PER_GROUP = 18
+#: Blocks of a portable cluster at most (CUDA Programming Guide, Thread Block Clusters).
+LARGEST_CLUSTER = 8
+#: Bytes of shared memory for the sums of a block that shares K: the 227 KiB that it may have, less what barriers take.
+SUMS_BYTES = 226 * 1024
 #: Seconds without a result after which the child is taken to hang; more while it starts and loads torch.
 HANG_S, START_S = 25, 60
 #: How many of a shape's kernels are timed again, in turn with cuBLAS.
@@ -82,18 +82,25 @@ def _split(block: str, num_stages: int, splits: int) -> Config:
 
 
 def _shared(M: int, N: int, units: int, block: str, num_stages: int) -> list[Config]:
-    """Tiles with a long K: in as many shares as there are units for, and as many as surely have room as clusters."""
+    """Tiles with a long K, for a quarter of the units or more.
+
+    The fewest shares are those of which the clusters surely have room at once, the most those there are units for.
+    """
+    import core
+    from core.hardware.occupancy import clusters_at_once
+
     tile = _block(block)
     clusters = -(-M // tile["block_M"]) * -(-N // tile["block_N"])
-    most = min(8, units // clusters)
-    sure = max((p for p in range(1, most + 1) if clusters_at_once(units, UNITS_PER_GROUP, p) >= clusters), default=0)
-    sums = 4 * tile["block_M"] * (tile["block_N"] + 4)  # a block's own, and what it is sent
-    fitting = (p for p in range(max(1, sure), most + 1) if (2 - 1 / p) * sums <= 226 * 1024)
+    most = min(LARGEST_CLUSTER, units // clusters)
+    per_group = core.chip("cuda:h200").main_unit.per_group
+    sure = max((p for p in range(1, most + 1) if clusters_at_once(units, per_group, p) >= clusters), default=0)
+    sums = 4 * tile["block_M"] * (tile["block_N"] + 4)  # a block's own, to which come those it is sent
+    fitting = (p for p in range(max(1, sure), most + 1) if (2 - 1 / p) * sums <= SUMS_BYTES)
     return [_split(block, num_stages, p) for p in fitting if 4 * p * clusters >= units]
 
 
 def _long_k(M: int, N: int, units: int) -> list[Config]:
-    """What is tried where tiles are few and K is long."""
+    """What is tried where tiles are few and K is long; tall tiles where they waste less than a tenth of their rows."""
     small_tiles = M * N / 64**2
     tiles = [("128x128x64", 6), ("256x128x64", 4), ("128x64x64", 8)]
     tiles += [("256x64x64", 5)] if 128 < M <= 256 else []  # reads B once
@@ -299,10 +306,14 @@ def time_shape(item: dict[str, Any], options: argparse.Namespace, out: Any) -> N
 
 
 class _Attribute(ctypes.Structure):
+    """`CUlaunchAttribute` of cuda.h."""
+
     _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_uint * 16))
 
 
 class _Launch(ctypes.Structure):
+    """`CUlaunchConfig` of cuda.h."""
+
     _fields_ = (
         ("grid_block_shared", ctypes.c_uint * 7),
         ("stream", ctypes.c_void_p),
@@ -323,10 +334,10 @@ def clusters_of_device(shared: int = 190 * 1024, threads: int = 384) -> dict[str
         codes = [
             driver.cuModuleLoadData(ctypes.byref(module), ptx),
             driver.cuModuleGetFunction(ctypes.byref(function), module, b"probe"),
-            driver.cuFuncSetAttribute(function, 8, shared),  # the most dynamic shared memory
+            driver.cuFuncSetAttribute(function, 8, shared),  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         ]
-        for size in range(1, 9):
-            attribute, number = _Attribute(4), ctypes.c_int()  # the dimensions of a cluster
+        for size in range(1, LARGEST_CLUSTER + 1):
+            attribute, number = _Attribute(4), ctypes.c_int()  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             attribute.value[:3] = (size, 1, 1)
             launch = _Launch(attributes=ctypes.pointer(attribute), count=1)
             launch.grid_block_shared[:] = (size * 256, 1, 1, threads, 1, 1, shared)

@@ -383,6 +383,8 @@ def main() -> int:
     if options.child:
         child(options)
         return 0
+    from core.bench.triton_rows import CONTENDERS
+
     started = time.perf_counter()
     shapes = {f"{operator}-{m}x{n}": (operator, (m, n)) for operator in OPERATORS for m, n in SHAPES}
     chosen = [shapes[name] for name in options.rows]
@@ -393,7 +395,7 @@ def main() -> int:
         if kind(config) in options.variants
     ]
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        kinds = () if options.dry else (False, True)
+        kinds = () if options.dry else CONTENDERS.values()
         triton = [pool.submit(prepare_triton, (*one, overlapped)) for one in chosen for overlapped in kinds]
         built = list(pool.map(prepare, jobs))
         troubles = {trouble for one in triton if (trouble := one.result()) is not None}

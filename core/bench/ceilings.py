@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 #: Bytes of one tensor that is copied or read; and of that on a device that needs long for large ones.
 SIZES = (2**25, 2**26, 2**27, 2**29)
 SMALL_SIZES = (2**24,)
-#: How long each is called before it is sampled, and sampled.
-_WARMUP_MS, _REPEAT_MS = 10.0, 40.0
+#: How long each is called before it is sampled, and sampled; and a product.
+_WARMUP_MS, _REPEAT_MS, _PRODUCT_MS = 10.0, 40.0, 60.0
 
 
 def measure_ceilings(target: str, dtypes: Sequence[str], *, small: bool) -> dict[str, Any]:
@@ -48,7 +48,7 @@ def measure_ceilings(target: str, dtypes: Sequence[str], *, small: bool) -> dict
     n = 256 if small else 8192
     for dtype in dtypes:
         a, b = (torch.randn(n, n, device=device).to(dtype_of(dtype)) for _ in range(2))
-        product = measure(partial(torch.matmul, a, b, out=torch.empty_like(a)), device, repeat_ms=60)
+        product = measure(partial(torch.matmul, a, b, out=torch.empty_like(a)), device, repeat_ms=_PRODUCT_MS)
         products[dtype] = 2 * n**3 / product.median_s
     return {
         "bytes_per_s": max(one["bytes_per_s"] for one in copies),

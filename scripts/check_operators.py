@@ -299,7 +299,7 @@ def build(job: tuple[Case, str]) -> str | None:
     case, target = job
     from importlib import import_module
 
-    from core.ops import _calling, functional
+    from core.ops import _attending, _calling, functional
 
     def compile_only(
         operator: str, arguments: dict[str, Any], _tensors: Any, _out: Any, options: dict[str, Any]
@@ -308,7 +308,7 @@ def build(job: tuple[Case, str]) -> str | None:
         getattr(import_module(f"core.ops.{module}"), name).compile(**arguments, **options, build=True)
         raise _Built
 
-    for module in (_calling, functional):
+    for module in (_attending, _calling, functional):
         module.run = compile_only  # type: ignore[attr-defined]
     try:
         call(case, inputs(case, "cpu", 0), 0, target=target)

@@ -10,7 +10,7 @@ import pytest
 
 import core
 from core.conformance.schedules import prepare
-from core.conformance.schedules.tree import Body, Launch, Node
+from core.conformance.schedules.tree import BlockBarrier, Body, Launch, Node
 from core.ops._attention_schedule import Schedule
 from core.ops._gemm_warp_specialized import warp_specialized
 from core.ops._product import Product
@@ -55,8 +55,9 @@ def walk(body: Body) -> Iterator[Node]:
 
 
 def modelled(launch: Launch) -> list[int]:
-    """Threads that meet at each added barrier."""
-    return sorted(32 * len(node.group) for node in walk(launch.body) if node.synchronised)
+    """Threads that meet at each barrier that was added, and at each that the kernel has for its whole block."""
+    met = [node for node in walk(launch.body) for _ in range(node.synchronised + isinstance(node, BlockBarrier))]
+    return sorted(32 * len(node.group) for node in met)
 
 
 def generated(kernel: Any, threads: int) -> list[int]:

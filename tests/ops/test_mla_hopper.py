@@ -191,8 +191,14 @@ def test_what_the_schedule_is_not_for_is_refused(shape, changed, what):
         mla_decode.compile(*shape, target="cuda:h200", variant="two_groups", splits=1, **{**TILE, **changed})
 
 
-def test_who_names_no_tiles_gets_it_in_turn():
-    config = mla_decode.compile(2, 16, 640, target="cuda:h200", build=False).config
+@pytest.fixture(scope="module")
+def by_rule():
+    """One kernel for what is looked at in its source: TileLang takes a quarter of a minute over it."""
+    return mla_decode.compile(2, 16, 640, target="cuda:h200", splits=2, build=False)
+
+
+def test_who_names_no_tiles_gets_it_in_turn(by_rule):
+    config = by_rule.config
     assert (config["variant"].requested, config["variant"].chosen_by) == (
         "two_groups_in_turn",
         "rule:cuda.attention-tile",
@@ -202,10 +208,8 @@ def test_who_names_no_tiles_gets_it_in_turn():
     assert plain["variant"].chosen_by == "user"
 
 
-def test_its_products_are_whole_and_its_buffers_lie_apart():
-    tile = {**TILE, "block_M": 16}
-    kernel = mla_decode.compile(2, 16, 640, target="cuda:h200", variant="two_groups", splits=2, **tile)
-    source = kernel.get_kernel_source()
+def test_its_products_are_whole_and_its_buffers_lie_apart(by_rule):
+    source = by_rule.get_kernel_source()
     source = source[: source.rindex("__global__")]  # without the launch that combines
     shapes = re.findall(r"tl::wgmma_(ss|rs)<[^>]*?kFloat32, (\d+), (\d+), (\d+),", source)
     assert set(shapes) == {("ss", "64", "64", "16"), ("rs", "64", "64", "16")} | {
@@ -216,7 +220,7 @@ def test_its_products_are_whole_and_its_buffers_lie_apart():
     offsets = [int(offset) for offset in re.findall(r"buf_dyn_shmem \+ (\d+)\)", source)]
     sizes = [2 * 64 * 256 * 2] * 3 + [2 * 64 * 64 * 2] + [64 * 64 * 2] * 2 + [4 * 64 * 4]
     assert sorted(offsets) == sorted(sum(sizes[:i]) for i in range(len(sizes)))
-    assert kernel.resources.predicted.dynamic_shared_bytes == sum(sizes)
+    assert by_rule.resources.predicted.dynamic_shared_bytes == sum(sizes)
 
 
 @pytest.mark.gpu

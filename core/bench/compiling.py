@@ -13,14 +13,13 @@ from core.bench.launch import PARTS
 from core.bench.measuring import RAW
 from core.bench.process import Lost, Process
 from core.bench.triton_rows import CONTENDERS as TRITON
+from core.bench.triton_rows import OPERATORS as TRITON_OPERATORS
 from core.errors import TileHALError
 
 #: Seconds that one compilation may take.
 COMPILE_TIMEOUT_S = 150.0
 #: What takes longest is started first.
 _SLOWEST = ("attention", "mla", "gemm")
-#: Operators with alternatives that are compiled beforehand too.
-_TRITON_OPERATORS = ("softmax", "layernorm", "rmsnorm")
 
 #: What became of the compilation of a case's contender, by the case's and the contender's name.
 Compiled = dict[tuple[str, str], dict[str, Any]]
@@ -40,7 +39,7 @@ def contenders_to_compile(
 
     ordered = sorted(cases, key=rank)
     found = [(case, name) for case in ordered for name in ours if name != RAW]
-    found += [(case, name) for case in ordered if case.operator in _TRITON_OPERATORS for name in TRITON]
+    found += [(case, name) for case in ordered if case.operator in TRITON_OPERATORS for name in TRITON]
     found += [(Case("launch", {}), part) for part in PARTS] if launch else []
     return found + [(case, RAW) for case in ordered if RAW in ours]
 

@@ -15,6 +15,9 @@ from core.bench.workloads.base import NotMeasured, empty_like
 
 #: The contenders by name, and whether their launches overlap.
 CONTENDERS = {"triton": False, "triton overlapped": True}
+#: Vectors as long as a row that a kernel reads beside its matrices; the operators there are kernels of.
+_VECTORS = {"softmax": 0, "layernorm": 2, "rmsnorm": 1}
+OPERATORS = tuple(_VECTORS)
 #: Capability of the first devices on which launches can overlap (CUDA Programming Guide, Programmatic Dependent Launch
 #: and Synchronization).
 _OVERLAPPING_SINCE = (9, 0)
@@ -123,9 +126,6 @@ def require_overlap(device: Any = None) -> None:
     if found < _OVERLAPPING_SINCE:
         least, here = (".".join(map(str, one)) for one in (_OVERLAPPING_SINCE, found))
         raise NotMeasured(f"launches overlap from capability {least} on, and the device has {here}")
-
-
-_VECTORS = {"softmax": 0, "layernorm": 2, "rmsnorm": 1}
 
 
 def _module() -> Any:

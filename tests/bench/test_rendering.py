@@ -71,12 +71,12 @@ def test_ceilings_say_what_they_are_of(measured):
 
 
 def test_a_command_is_told_without_where_its_files_lay(measured):
-    words = ["tilehal", "bench", "mla", "--json", "/root/out/bench.json", "--picture=/a b/c d.svg", "--seed=5"]
+    words = ["tilehal", "bench", "mla", "--json", "/elsewhere/bench.json", "--picture=/a b/c d.svg", "--seed=5"]
     told = "tilehal bench mla --json bench.json '--picture=c d.svg' --seed=5"
     assert typed(words) == told
     relative = ["tilehal", "bench", "--markdown", "docs/performance.md"]
     assert typed(relative) == "tilehal bench --markdown docs/performance.md"
-    measured["command"] = "tilehal bench mla --json /root/out/bench.json '--picture=/a b/c d.svg' --seed=5"
+    measured["command"] = "tilehal bench mla --json /elsewhere/bench.json '--picture=/a b/c d.svg' --seed=5"
     assert markdown(measured).startswith(f"```text\n{told}\n```")
 
 

@@ -11,13 +11,15 @@ import os
 import secrets
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 import pytest
 from hypothesis.internal.conjecture import engine
+
+from tests.device_turns import device_turn
 
 # No deadline: two workers share two cores, and the first example of a test imports torch.
 hypothesis.settings.register_profile("checks", deadline=None, derandomize=True, database=None)
@@ -87,6 +89,15 @@ def pytest_collection_finish() -> None:
     """Takes what collecting made, a million objects that stay, out of what the garbage collector goes through."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Tests of several workers take turns on the accelerator; those marked `alone` have it to themselves."""
+    if not item.get_closest_marker("gpu") or item.get_closest_marker("skip"):
+        return (yield)
+    with device_turn(alone=item.get_closest_marker("alone") is not None):
+        return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)

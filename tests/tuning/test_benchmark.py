@@ -98,6 +98,7 @@ def test_a_simulator_is_not_timed() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_on_a_device_neither_launches_nor_caches_count_where_they_must_not() -> None:
     on_device = core.compile(add_rows, 4096, 4096, target="auto", out_idx=[1])
     found = on_device.benchmark()

@@ -11,7 +11,7 @@ from core.ops.gemm import gemm
 from core.tiling.verdict import Verdict
 from tests.tuning.tuned_kernels import DEVICE_FAULT, planted
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
 
 def test_tuning_finds_tiles_that_a_compilation_then_uses(store, monkeypatch):

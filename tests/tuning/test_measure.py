@@ -363,6 +363,7 @@ def test_the_cache_of_this_machine_has_a_size() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_a_device_agrees_with_itself_however_it_is_timed() -> None:
     one, other = (torch.randn(4096, 4096, device="cuda", dtype=torch.float16) for _ in range(2))
     out = torch.empty_like(one)
@@ -380,6 +381,7 @@ def test_a_device_agrees_with_itself_however_it_is_timed() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.alone
 def test_a_short_call_is_not_measured_by_its_launch() -> None:
     tensor = torch.randn(1024, device="cuda")
 

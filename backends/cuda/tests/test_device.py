@@ -52,13 +52,16 @@ def test_values_on_fresh_data(doubled: core.Kernel) -> None:
     assert doubled.provenance.evidence == "device"
 
 
+@pytest.mark.alone
 def test_a_launch_is_on_the_current_stream_and_ordered_with_what_is_there(doubled: core.Kernel) -> None:
     stream = torch.cuda.Stream()
-    x = torch.zeros(100_003, device="cuda")
+    x, threes = torch.zeros(100_003, device="cuda"), torch.full((100_003,), 3.0, device="cuda")
+    # The driver loads a kernel when it is first launched, and may wait for the device to do so.
+    doubled(torch.zeros_like(x).copy_(threes))
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         torch.cuda._sleep(50_000_000)  # the copy below must wait for this, and the kernel for the copy
-        x.copy_(torch.full_like(x, 3.0))
+        x.copy_(threes)
         y = doubled(x)
         done = stream.query()
     assert not done, "the launch waited for the device instead of being queued"

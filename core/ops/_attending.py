@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import ShapeMismatch
 from core.ops._calling import run
-from core.ops._operands import FLOATS, apart, ascending, between, described, dtype_name, expect, number
+from core.ops._operands import apart, ascending, between, described, dtype_name, expect, number
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -25,7 +25,7 @@ def attention(
     """`softmax(q kᵀ · scale) v` for each head.
 
     Args:
-        q: (batch, heads, M, dim), float16 or bfloat16.
+        q: (batch, heads, M, dim), float16, bfloat16 or float32.
         k, v: (batch, key heads, N, dim); the key heads divide the heads, and each serves as many in turn.
         causal: query i sees the keys up to i + N - M; needs N >= M.
         scale: of the scores; None is 1 / sqrt(dim).
@@ -37,7 +37,7 @@ def attention(
         KernelError: the heads cannot be shared, causal queries would see no key, or `scale` is not above 0.
         LaunchError: `out` shares memory with the keys or values.
     """
-    expect("attention", {"q": q, "k": k, "v": v}, {"out": out}, FLOATS)
+    expect("attention", {"q": q, "k": k, "v": v}, {"out": out})
     if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape or (q.shape[0], q.shape[3]) != (k.shape[0], k.shape[3]):
         raise ShapeMismatch(
             f"attention: q is {described(q)}, k {described(k)}, v {described(v)}",
@@ -72,7 +72,7 @@ def attention_varlen(
     """:func:`attention` for each of several sequences, which lie one behind the other.
 
     Args:
-        q: (queries, heads, dim) of all sequences, float16 or bfloat16; `dim` is a multiple of 16.
+        q: (queries, heads, dim) of all sequences, float16, bfloat16 or float32; `dim` is a multiple of 16.
         k, v: (keys, key heads, dim).
         q_offsets, k_offsets: (sequences + 1), int32: where each begins, ascending from 0 to the number of all.
         causal: query i of a sequence sees the keys up to i + keys - queries of its own; those that see none give 0.
@@ -87,7 +87,7 @@ def attention_varlen(
         LaunchError: `out` shares memory with the keys or values.
     """
     given = {"q": q, "k": k, "v": v, "q_offsets": q_offsets, "k_offsets": k_offsets}
-    expect("attention_varlen", given, {"out": out}, FLOATS)
+    expect("attention_varlen", given, {"out": out})
     heads_fit = q.dim() == 3 and k.dim() == 3 and k.shape == v.shape and q.shape[2] == k.shape[2]
     if not heads_fit or q_offsets.dim() != 1 or q_offsets.shape != k_offsets.shape or q_offsets.numel() < 2:
         raise ShapeMismatch(
@@ -118,7 +118,7 @@ def mla_decode(
     """One step of decoding with multi-head latent attention: `softmax((q kvᵀ + q_rope k_ropeᵀ) · scale) kv`.
 
     Args:
-        q, q_rope: (batch, heads, dim) and (batch, heads, rope dim), float16 or bfloat16.
+        q, q_rope: (batch, heads, dim) and (batch, heads, rope dim), float16, bfloat16 or float32.
         kv, k_rope: (batch, N, dim) and (batch, N, rope dim): the compressed cache, shared by the heads.
         lengths: (batch), int32: keys that count, at least 1.
         scale: of the scores; None is 1 / sqrt(dim + rope dim).
@@ -129,7 +129,7 @@ def mla_decode(
             a device nobody looks at them).
         KernelError: `scale` is not above 0.
     """
-    expect("mla_decode", {"q": q, "q_rope": q_rope, "kv": kv, "k_rope": k_rope, "lengths": lengths}, {}, FLOATS)
+    expect("mla_decode", {"q": q, "q_rope": q_rope, "kv": kv, "k_rope": k_rope, "lengths": lengths}, {})
     if q.dim() != 3 or kv.dim() != 3 or q_rope.dim() != 3:
         raise ShapeMismatch(
             f"mla_decode: q is {described(q)}, q_rope {described(q_rope)}, kv {described(kv)}",

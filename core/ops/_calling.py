@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from core.errors import LaunchError, ShapeMismatch
-from core.ops._operands import FLOATS, described, dtype_name, expect, matrix, packed
+from core.ops._operands import described, dtype_name, expect, matrix, packed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +38,7 @@ def on_rows(
 ) -> Tensor:
     """An operator on rows: every dimension but the last is rows, the vectors have one element for each column."""
     name = operator.partition(".")[2]
-    expect(name, {"x": x, **vectors}, {"out": out}, FLOATS)
+    expect(name, {"x": x, **vectors}, {"out": out})
     flat = matrix(name, "x", x)
     arguments = {"M": flat[0], "N": flat[1], "dtype": dtype_name(x), **more}
     memory = None if out is None else packed(name, "out", out, x.shape, flat)

@@ -14,21 +14,12 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-#: What the operators compute in, in float32 inside: other types would lose digits, or mean something else.
-FLOATS = ("float16", "bfloat16", "float32")
 
-
-def expect(
-    operator: str,
-    required: Mapping[str, Any],
-    optional: Mapping[str, Any],
-    dtypes: Sequence[str] | None = None,
-) -> None:
-    """What every function asks first: tensors, and a type that it computes.
+def expect(operator: str, required: Mapping[str, Any], optional: Mapping[str, Any]) -> None:
+    """What every function asks first: tensors. What dtypes it computes, its factory says.
 
     Raises:
         LaunchError: one is no tensor; those that are optional may be None.
-        ShapeMismatch: the first one's dtype is not among `dtypes`.
     """
     given = {**required, **{name: value for name, value in optional.items() if value is not None}}
     for name, value in given.items():
@@ -36,12 +27,6 @@ def expect(
             raise LaunchError(
                 f"{operator}: {name} is a tensor, got {type(value).__name__}", hint="convert it with torch.as_tensor"
             )
-    name, first = next(iter(required.items()))
-    if dtypes is not None and dtype_name(first) not in dtypes:
-        raise ShapeMismatch(
-            f"{operator}: {name} is {described(first)}, and it is computed of {', '.join(dtypes)}",
-            hint="convert it, for instance with .to(torch.float32)",
-        )
 
 
 def matrix(operator: str, name: str, tensor: Tensor) -> tuple[int, int]:

@@ -14,17 +14,8 @@ import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
+from core.ops._dtypes import result_dtype, sum_dtype  # noqa: E402
 from core.ops.activations import function  # noqa: E402
-
-#: What a product of these operands is accumulated in and stored as, unless said otherwise.
-_ACCUMULATOR = {
-    **dict.fromkeys(("int8", "uint8", "int16", "uint16", "int32"), "int32"),
-    "uint32": "uint32",
-    "int64": "int64",
-    "uint64": "uint64",
-    "float64": "float64",
-}
-_RESULT = {"int8": "int32", "uint8": "int32", "float8_e4m3fn": "float16", "float8_e5m2": "float16"}
 
 
 @dataclass(frozen=True)
@@ -64,7 +55,7 @@ class Product:
         if not self.accum_dtype.startswith("float") and self.activation != "relu":
             raise KernelError(
                 f"{self.activation} cannot be computed of sums in {self.accum_dtype}",
-                hint='use "relu", or accumulate in float32',
+                hint='use "relu", or operands of a float',
             )
 
     @classmethod
@@ -72,8 +63,7 @@ class Product:
         cls, M: Any, N: int, K: int, dtype: str, out_dtype: str | None, accum_dtype: str | None, **more: Any
     ) -> "Product":
         """With the types that go with `dtype` where none are given."""
-        accumulator = accum_dtype or _ACCUMULATOR.get(dtype, "float32")
-        return cls(M, N, K, dtype, out_dtype or _RESULT.get(dtype, dtype), accumulator, **more)
+        return cls(M, N, K, dtype, out_dtype or result_dtype(dtype), accum_dtype or sum_dtype(dtype), **more)
 
     def stored_a(self, rows: Any, depth: Any) -> tuple[Any, Any]:
         """Extents, or a place, of a piece of op(A) in the order A is stored in."""

@@ -1,10 +1,11 @@
 """Activation functions, element by element: alone, and with one half of each row gating the other."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from core._tilelang import import_tilelang
 from core.errors import KernelError
+from core.ops._dtypes import FLOATS, INTEGERS
 from core.tiling import kernel, threads, tile
 
 import_tilelang()
@@ -41,7 +42,7 @@ def gelu_tanh(x: Any) -> Any:
     return 0.5 * x * (1.0 + T.tanh(_SQRT_2_BY_PI * (x + 0.044715 * x * x * x)))
 
 
-#: The functions by name: expressions of one float32 element.
+#: The functions by name: expressions of one float32 element, `relu` of one of any type.
 ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "relu": relu,
     "sigmoid": sigmoid,
@@ -63,7 +64,12 @@ def function(name: str) -> Callable[[Any], Any]:
     return ACTIVATIONS[name]
 
 
-@kernel(out=["Y"])
+def _computed_of(arguments: Mapping[str, Any]) -> tuple[str, ...]:
+    """Types that a function is computed of: one that gives one of its arguments, of integers too."""
+    return (*FLOATS, *INTEGERS) if arguments["name"] == "relu" else FLOATS
+
+
+@kernel(out=["Y"], dtypes={"dtype": _computed_of})
 def activation(
     N: Any,
     *,
@@ -72,7 +78,7 @@ def activation(
     block_N: int = tile("N"),
     threads: int = threads(),
 ) -> Any:
-    """`Y[i] = f(X[i])`, computed in float32.
+    """`Y[i] = f(X[i])`, computed in float32; of integers, in their own type.
 
     Args:
         N: elements, in whatever shape; may be symbolic (`T.dynamic`).
@@ -80,14 +86,16 @@ def activation(
         dtype: of X and Y.
 
     Raises:
+        ShapeMismatch: the function is not computed of `dtype`.
         KernelError: there is no such function.
     """
     apply = function(name)
+    computed = dtype if dtype in INTEGERS else "float32"
 
     @T.prim_func
     def main(X: T.Tensor((N,), dtype), Y: T.Tensor((N,), dtype)):
         with T.Kernel(T.ceildiv(N, block_N), threads=threads) as bx:
-            x = T.alloc_fragment((block_N,), "float32")
+            x = T.alloc_fragment((block_N,), computed)
             T.copy(X[bx * block_N], x)
             for i in T.Parallel(block_N):
                 x[i] = apply(x[i])
@@ -96,7 +104,7 @@ def activation(
     return main
 
 
-@kernel(out=["Y"])
+@kernel(out=["Y"], dtypes={"dtype": FLOATS})
 def gated_activation(
     M: Any,
     N: int,
@@ -116,6 +124,7 @@ def gated_activation(
         dtype: of X and Y.
 
     Raises:
+        ShapeMismatch: it is not computed of `dtype`.
         KernelError: there is no such function.
     """
     apply = function(name)

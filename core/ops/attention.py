@@ -12,6 +12,7 @@ import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm
 
 from core.ops._attention_schedule import Schedule  # noqa: E402
 from core.ops._attention_steps import in_base_two, mask, online_softmax  # noqa: E402
+from core.ops._dtypes import FLOATS  # noqa: E402
 from core.ops.attention_hopper import warp_specialised  # noqa: E402
 
 #: A softmax's exponentials are at most 1 and below 2**-126 nothing: where one instruction gives that, it is enough.
@@ -22,7 +23,7 @@ PASS_CONFIGS = {"tl.enable_fast_math": True}
 _STEP = 16
 
 
-@kernel(out=["O"], pass_configs=PASS_CONFIGS)
+@kernel(out=["O"], pass_configs=PASS_CONFIGS, dtypes={"dtype": FLOATS})
 def attention(
     batch: int,
     heads: int,
@@ -59,9 +60,10 @@ def attention(
         dim: elements of a head, any number.
         causal: query i sees the keys up to i + N - M (the last query sees every key); needs N >= M.
         scale: of the scores; None is 1 / sqrt(dim).
-        dtype: of the tensors, float16 or bfloat16; the weights are rounded to it before the second product.
+        dtype: of the tensors, float16, bfloat16 or float32; the weights are rounded to it before the second product.
 
     Raises:
+        ShapeMismatch: it is not computed of `dtype`.
         KernelError: heads cannot be shared evenly, a causal query would see no key, or `scale` is not above 0.
     """
     if heads % kv_heads:

@@ -11,10 +11,11 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 from core.ops._attention_steps import in_base_two, online_softmax  # noqa: E402
+from core.ops._dtypes import FLOATS  # noqa: E402
 from core.ops.attention import PASS_CONFIGS  # noqa: E402
 
 
-@kernel(out=["O"], pass_configs=PASS_CONFIGS)
+@kernel(out=["O"], pass_configs=PASS_CONFIGS, dtypes={"dtype": FLOATS})
 def attention_varlen(
     batch: int,
     heads: int,
@@ -48,9 +49,10 @@ def attention_varlen(
         dim: elements of a head, a multiple of 16.
         causal: query i of a sequence sees the keys up to i + keys - queries of its own; those that see none give 0.
         scale: of the scores; None is 1 / sqrt(dim).
-        dtype: of the tensors, float16 or bfloat16; sums are in float32.
+        dtype: of the tensors, float16, bfloat16 or float32; sums are in float32.
 
     Raises:
+        ShapeMismatch: it is not computed of `dtype`.
         KernelError: heads cannot be shared evenly, `dim` is no multiple of 16, or `scale` is not above 0.
     """
     if heads % kv_heads or dim % 16:

@@ -4,6 +4,7 @@ from typing import Any
 
 from core._tilelang import import_tilelang
 from core.errors import KernelError
+from core.ops._dtypes import PRODUCT
 from core.tiling import kernel, stages, threads, tile
 
 import_tilelang()
@@ -11,7 +12,7 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 
-@kernel(out=["Y"])
+@kernel(out=["Y"], dtypes=PRODUCT)
 def conv2d(
     batch: int,
     height: int,
@@ -46,9 +47,10 @@ def conv2d(
     Args:
         stride, padding, dilation: elements, the same in both directions.
         M, N, K: what is tiled: pixels of Y, filters, terms. Leave them out, or say them to have tiles chosen for them.
-        dtype, out_dtype, accum_dtype: of X and W, of Y (None is `dtype`), and of the sums.
+        dtype, out_dtype, accum_dtype: of X and W, of Y (None is `dtype`), and of the sums: "int32" for integers.
 
     Raises:
+        ShapeMismatch: there is no product of such operands, sums and results.
         KernelError: M, N or K is not what it is, the images are smaller than W, or a number is none of elements.
     """
     for name, elements, least in (("stride", stride, 1), ("padding", padding, 0), ("dilation", dilation, 1)):

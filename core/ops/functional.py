@@ -17,7 +17,6 @@ from core.errors import ShapeMismatch
 from core.ops._attending import attention, attention_varlen, mla_decode
 from core.ops._calling import forget, kernels, on_rows, run
 from core.ops._operands import (
-    FLOATS,
     apart,
     ascending,
     described,
@@ -32,10 +31,6 @@ from core.ops._operands import (
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
-
-#: Of which an exact function, one that gives one of its arguments, is computed too.
-_INTEGERS = ("int8", "uint8", "int16", "int32", "int64")
-_EIGHT_BITS = ("float8_e4m3fn", "float8_e5m2")
 
 __all__ = [
     "activation",
@@ -152,7 +147,7 @@ def grouped_gemm(a: Tensor, b: Tensor, offsets: Tensor, *, out: Tensor | None = 
     Raises:
         ShapeMismatch: as for :func:`gemm`, and offsets on the CPU that do not ascend; elsewhere nobody looks at them.
     """
-    expect("grouped_gemm", {"a": a, "b": b, "offsets": offsets}, {"out": out}, (*FLOATS, *_EIGHT_BITS))
+    expect("grouped_gemm", {"a": a, "b": b, "offsets": offsets}, {"out": out})
     if a.dim() != 2 or b.dim() != 3 or a.shape[1] != b.shape[1] or offsets.shape != (b.shape[0] + 1,):
         raise ShapeMismatch(
             f"grouped_gemm: a is {described(a)}, b {described(b)}, offsets {described(offsets)}",
@@ -196,7 +191,7 @@ def add_rmsnorm(
 ) -> tuple[Tensor, Tensor]:
     """The normalised sum `s = x + residual`, and `s`; see :func:`rmsnorm`. `out` is memory for both, in this order."""
     memory = dict(zip(("out[0]", "out[1]"), out, strict=True)) if out is not None else {}
-    expect("add_rmsnorm", {"x": x, "residual": residual, "weight": weight, **memory}, {}, FLOATS)
+    expect("add_rmsnorm", {"x": x, "residual": residual, "weight": weight, **memory}, {})
     flat = matrix("add_rmsnorm", "x", x)
     tensors = [packed("add_rmsnorm", "x", x, x.shape, flat)]
     tensors += [packed("add_rmsnorm", "residual", residual, x.shape, flat)]
@@ -210,7 +205,7 @@ def add_rmsnorm(
 
 def activation(x: Tensor, name: str, *, out: Tensor | None = None, **options: Any) -> Tensor:
     """The function `name` (a key of `core.ops.activations.ACTIVATIONS`) of each element of `x`, of any shape."""
-    expect("activation", {"x": x}, {"out": out}, (*FLOATS, *_INTEGERS) if name == "relu" else FLOATS)
+    expect("activation", {"x": x}, {"out": out})
     flat = (x.numel(),)
     memory = None if out is None else packed(name, "out", out, x.shape, flat)
     arguments = {"N": x.numel(), "name": name, "dtype": dtype_name(x)}
@@ -220,7 +215,7 @@ def activation(x: Tensor, name: str, *, out: Tensor | None = None, **options: An
 
 def gated_activation(x: Tensor, name: str, *, out: Tensor | None = None, **options: Any) -> Tensor:
     """The function `name` of the first half of each row times the second half: x (..., 2 N), result (..., N)."""
-    expect("gated_activation", {"x": x}, {"out": out}, FLOATS)
+    expect("gated_activation", {"x": x}, {"out": out})
     rows, columns = matrix("gated_activation", "x", x)
     if columns % 2:
         raise ShapeMismatch(f"gated_activation: the rows of {described(x)} have no halves", hint="x is (..., 2 N)")
@@ -282,7 +277,7 @@ def conv2d(
         ShapeMismatch: shapes, dtypes, strides or devices do not go together.
         KernelError: the images are smaller than the weight, or a number is none of elements.
     """
-    expect("conv2d", {"x": x, "weight": weight}, {"out": out}, (*FLOATS, *_EIGHT_BITS))
+    expect("conv2d", {"x": x, "weight": weight}, {"out": out})
     apart("conv2d", out, {"x": x, "weight": weight})
     if x.dim() != 4 or weight.dim() != 4 or weight.shape[0] != weight.shape[1] or weight.shape[2] != x.shape[3]:
         raise ShapeMismatch(

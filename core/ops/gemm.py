@@ -4,6 +4,7 @@ from typing import Any
 
 from core._tilelang import import_tilelang
 from core.errors import KernelError
+from core.ops._dtypes import PRODUCT
 from core.ops._gemm_warp_specialized import warp_specialized
 from core.ops._product import Product
 from core.ops.gemm_split import split_gemm
@@ -15,7 +16,7 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 
-@kernel(out=["C"])
+@kernel(out=["C"], dtypes=PRODUCT)
 def gemm(
     M: Any,
     N: Any,
@@ -56,10 +57,11 @@ def gemm(
 
     Args:
         M, N, K: extents, elements; `M` may be symbolic (`T.dynamic`).
-        dtype: of A and B: float16, bfloat16, float32, float8_e4m3fn, float8_e5m2, int8; others go without the chip's
-            matrix unit.
+        dtype: of A and B: float16, bfloat16, float32, float8_e4m3fn, float8_e5m2, int8; float64 and other integers go
+            without the chip's matrix unit.
         out_dtype: of C, the bias and the residual; None is `dtype`, int32 for 8-bit integers, float16 for 8-bit floats.
-        accum_dtype: of the sums; None is float32, int32 for integers of up to 32 bits, `dtype` for wider numbers.
+        accum_dtype: of the sums, which holds every operand exactly; None is float32, int32 for integers of up to 32
+            bits, `dtype` for wider numbers.
         trans_a, trans_b: A is stored as (K, M), B as (N, K).
         batch: this many products at once: A, B, C and the residual get a first dimension. None is one without it.
         bias: whether a row of N elements is added to every row.
@@ -67,6 +69,7 @@ def gemm(
         residual: whether a matrix is added at the end.
 
     Raises:
+        ShapeMismatch: there is no product of such operands, sums and results.
         KernelError: there is no such activation, or it is none for integers; a variant does not have the tile, or K is
             shared (`splits`) by one that does not share it.
     """

@@ -3,6 +3,7 @@
 from typing import Any
 
 from core._tilelang import import_tilelang
+from core.ops._dtypes import PRODUCT
 from core.tiling import kernel, stages, threads, tile
 
 import_tilelang()
@@ -10,7 +11,7 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 
-@kernel(out=["C"])
+@kernel(out=["C"], dtypes=PRODUCT)
 def grouped_gemm(
     groups: int,
     M: int,
@@ -39,6 +40,9 @@ def grouped_gemm(
         dtype: of A and B, as for `core.ops.gemm.gemm`.
         out_dtype, accum_dtype: of C (None is `dtype`), and of the sums: "int32" for integers.
         trans_b: B's matrices are stored as (N, K), the order of a weight of `torch.nn.Linear`.
+
+    Raises:
+        ShapeMismatch: there is no product of such operands, sums and results.
     """
     out_dtype = out_dtype or dtype
 

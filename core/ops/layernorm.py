@@ -3,6 +3,7 @@
 from typing import Any
 
 from core._tilelang import import_tilelang
+from core.ops._dtypes import FLOATS
 from core.ops._row_walks import walk
 from core.ops._rows import Rows, padded
 from core.tiling import buffers, choice, kernel, threads, tile, workers
@@ -12,7 +13,7 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 
-@kernel(out=["Y"])
+@kernel(out=["Y"], dtypes={"dtype": FLOATS})
 def layernorm(
     M: Any,
     N: int,
@@ -44,6 +45,7 @@ def layernorm(
         eps: added to the variance.
 
     Raises:
+        ShapeMismatch: it is not computed of `dtype`.
         KernelError: the variant does not have what the other parameters ask for.
     """
     shared = {"block_M": block_M, "threads": threads, "workers": workers, "buffers": buffers, "resident": resident}

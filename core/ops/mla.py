@@ -11,12 +11,13 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 from core.ops._attention_steps import in_base_two, online_softmax  # noqa: E402
+from core.ops._dtypes import FLOATS  # noqa: E402
 from core.ops._mla_launch import Shapes, decode  # noqa: E402
 from core.ops.attention import PASS_CONFIGS  # noqa: E402
 from core.ops.mla_hopper import check, two_groups  # noqa: E402
 
 
-@kernel(out=["O", "partial", "lse"], pass_configs=PASS_CONFIGS)
+@kernel(out=["O", "partial", "lse"], pass_configs=PASS_CONFIGS, dtypes={"dtype": FLOATS})
 def mla_decode(
     batch: int,
     M: int,
@@ -54,9 +55,10 @@ def mla_decode(
         M, N: heads, and rows of the cache of a sequence.
         dim, rope: elements of the compressed part (512 in DeepSeek-V2 and V3) and of the rotated one (64).
         scale: of the scores; None is 1 / sqrt(dim + rope). Models that fold a projection into Q give their own.
-        dtype: of Q, KV and O, float16 or bfloat16.
+        dtype: of Q, KV and O, float16, bfloat16 or float32.
 
     Raises:
+        ShapeMismatch: it is not computed of `dtype`.
         KernelError: the scale is not above 0; a variant does not have the tile, or is not for such a cache.
     """
     base2 = in_base_two(scale, dim + rope)

@@ -3,6 +3,7 @@
 from typing import Any
 
 from core._tilelang import import_tilelang
+from core.ops._dtypes import FLOATS
 from core.ops._row_walks import walk
 from core.ops._rows import Rows, padded
 from core.tiling import buffers, choice, kernel, threads, tile, workers
@@ -20,7 +21,7 @@ _LOG2_E = 1.4426950408889634
 PASS_CONFIGS = {"tl.enable_fast_math": True}
 
 
-@kernel(out=["Y"], pass_configs=PASS_CONFIGS)
+@kernel(out=["Y"], pass_configs=PASS_CONFIGS, dtypes={"dtype": FLOATS})
 def softmax(
     M: Any,
     N: int,
@@ -49,6 +50,7 @@ def softmax(
         dtype: of X and Y.
 
     Raises:
+        ShapeMismatch: it is not computed of `dtype`.
         KernelError: the variant does not have what the other parameters ask for.
     """
     shared = {"block_M": block_M, "threads": threads, "workers": workers, "buffers": buffers, "resident": resident}

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from core.errors import KernelError, Location
+from core.errors import KernelError, Location, ShapeMismatch
 from core.tiling.parameters import TileParameter
 
 if TYPE_CHECKING:
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from core.tiling.ranking import Ranking
     from core.tiling.rules import Tiles
     from core.tuning.report import TuneReport
+
+#: The dtypes an argument may name: these, or what a function makes of the call's other arguments.
+Dtypes = Sequence[str] | Callable[[Mapping[str, Any]], Sequence[str]]
 
 
 class KernelFactory:
@@ -31,10 +34,12 @@ class KernelFactory:
         function: Callable[..., Any],
         out: Sequence[str | int] | str | int | None,
         pass_configs: Mapping[Any, Any] | None = None,
+        dtypes: Mapping[str, Dtypes] | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.pass_configs: dict[Any, Any] = dict(pass_configs or {})
+        self.dtypes: dict[str, Dtypes] = dict(dtypes or {})
         self.out: tuple[str | int, ...] = () if out is None else (out,) if isinstance(out, (str, int)) else tuple(out)
         self.signature = inspect.signature(function)
         self.parameters: dict[str, TileParameter] = {
@@ -51,6 +56,13 @@ class KernelFactory:
             if parameter.dimension is not None and parameter.dimension not in self.signature.parameters:
                 raise KernelError(
                     f"{self.name}: {name!r} tiles {parameter.dimension!r}, which is not an argument of the factory",
+                    hint=f"its arguments are {', '.join(n for n in self.signature.parameters)}",
+                    location=self.location,
+                )
+        for name in self.dtypes:
+            if name not in self.signature.parameters:
+                raise KernelError(
+                    f"{self.name}: dtypes names {name!r}, which is not an argument of the factory",
                     hint=f"its arguments are {', '.join(n for n in self.signature.parameters)}",
                     location=self.location,
                 )
@@ -83,10 +95,11 @@ class KernelFactory:
         return Location(code.co_filename, code.co_firstlineno)
 
     def arguments(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """Every argument but the tile parameters, by name.
+        """Every argument but the tile parameters, by name; those in :attr:`dtypes` as names of dtypes.
 
         Raises:
             KernelError: an argument is missing or unknown.
+            ShapeMismatch: an argument names a dtype that the kernel does not compute.
         """
         given = {name: value for name, value in kwargs.items() if name not in self.parameters}
         try:
@@ -104,7 +117,30 @@ class KernelFactory:
                 hint=f"call it as {self.usage}",
                 location=self.location,
             )
+        for name in self.dtypes:
+            if values[name] is not None:
+                values[name] = _dtype_name(values[name])
+        self._check_dtypes(values)
         return values
+
+    def dtypes_of(self, argument: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
+        """The dtypes that `argument` may name, where the others are `arguments`; of one in :attr:`dtypes`."""
+        allowed = self.dtypes[argument]
+        return tuple(allowed(arguments) if callable(allowed) else allowed)
+
+    def _check_dtypes(self, arguments: Mapping[str, Any]) -> None:
+        """Raises ShapeMismatch for a dtype that is not declared. None is the factory's own choice."""
+        for name, declared in self.dtypes.items():
+            given, allowed = arguments[name], self.dtypes_of(name, arguments)
+            if given is None or given in allowed:
+                continue
+            here = " with these arguments" if callable(declared) else ""
+            raise ShapeMismatch(
+                f"{self.name} has no {name} {given}{here}: it is one of {', '.join(allowed)}",
+                hint=f"name one of these as {name}, and convert tensors to it with `.to`",
+                location=self.location,
+                details={"argument": name, "dtype": str(given), "allowed": list(allowed)},
+            )
 
     def given_tiles(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """The tile parameters among a call's arguments, by name.
@@ -206,7 +242,7 @@ class KernelFactory:
             )
         from core._tilelang import is_prim_func, named
 
-        made = self.function(*args, **kwargs)
+        made = self.function(**self.arguments(args, kwargs), **{name: kwargs[name] for name in self.parameters})
         return named(made, self.name) if is_prim_func(made) else made
 
 
@@ -215,6 +251,7 @@ def kernel(
     *,
     out: Sequence[str | int] | str | int | None = None,
     pass_configs: Mapping[Any, Any] | None = None,
+    dtypes: Mapping[str, Dtypes] | None = None,
 ) -> Any:
     """Decorator that makes a kernel factory portable: `@core.kernel(out=["C"])`.
 
@@ -222,10 +259,18 @@ def kernel(
         out: the output parameters, by name or position; `kernel(a, b)` allocates and returns them.
         pass_configs: TileLang pass configurations the kernel was designed with, as `@tilelang.jit` takes them. Those
             given to `compile` win; a chip whose lowering has no use for one is compiled for as without it.
+        dtypes: by argument of the factory, the dtypes it may name (`{"dtype": ("float16", "float32")}`), or a function
+            that says them of all arguments but the tile parameters. Others are refused with ShapeMismatch before
+            anything is traced; None, an argument's "as the factory finds", is not looked at.
 
     Returns:
         A :class:`KernelFactory`.
     """
     if function is not None:
-        return KernelFactory(function, out, pass_configs)
-    return lambda f: KernelFactory(f, out, pass_configs)
+        return KernelFactory(function, out, pass_configs, dtypes)
+    return lambda f: KernelFactory(f, out, pass_configs, dtypes)
+
+
+def _dtype_name(dtype: Any) -> str:
+    """`float16` of "float16", `torch.float16` and TileLang's own."""
+    return str(dtype).removeprefix("torch.")

@@ -232,6 +232,24 @@ def test_pass_configurations_a_chip_has_no_use_for_change_nothing_there(target: 
     assert kernel.get_kernel_source() == exact.compile(512, threads=128, target=target, build=False).get_kernel_source()
 
 
+def test_dtypes_are_refused_that_a_factory_does_not_declare() -> None:
+    def copy(N: int, *, dtype: str = "float32", other: str | None = None) -> Any:
+        return dtype
+
+    declared = {"dtype": ("float16", "float32"), "other": lambda arguments: (arguments["dtype"],)}
+    factory = core.kernel(copy, dtypes=declared)
+    assert factory(8, dtype=torch.float16, other="float16") == "float16"
+    with pytest.raises(core.ShapeMismatch, match="copy has no dtype int8: it is one of float16, float32") as caught:
+        factory(8, dtype="int8")
+    assert caught.value.details == {"argument": "dtype", "dtype": "int8", "allowed": ["float16", "float32"]}
+    with pytest.raises(
+        core.ShapeMismatch, match="copy has no other float16 with these arguments: it is one of float32"
+    ):
+        factory.compile(8, other="float16", target="cpu")
+    with pytest.raises(core.KernelError, match="dtypes names 'type', which is not an argument"):
+        core.kernel(copy, dtypes={"type": ("float16",)})
+
+
 def test_what_a_factory_misspells_is_named() -> None:
     misspelt = core.kernel(out=["Y"], pass_configs={"tl.enable_fast_maths": True})(exponential)
     with pytest.raises(core.KernelError, match="fast_maths") as caught:

@@ -172,6 +172,12 @@ class KernelError(TileHALError):
     code = "kernel"
 
 
+class BenchError(TileHALError):
+    """A benchmark cannot be run or shown: no such suite or operator, no process that measures, a bad document."""
+
+    code = "bench"
+
+
 class BaselineError(TileHALError):
     """A baseline cannot be recorded or compared: a bad suite or snapshot, different chips, a build that cannot run."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.errors import TileHALError
+from core.errors import BenchError
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +137,13 @@ def suite(name: str, operators: Sequence[str] = ()) -> list[Case]:
     """The cases of a suite, of these operators or of all.
 
     Raises:
-        TileHALError: there is no such suite or operator.
+        BenchError: there is no such suite or operator.
     """
     if name not in SUITES:
-        raise TileHALError(f"there is no suite {name!r}", hint=f"choose one of {', '.join(SUITES)}")
+        raise BenchError(f"there is no suite {name!r}", hint=f"choose one of {', '.join(SUITES)}")
     for operator in operators:
         if operator not in OPERATORS:
-            raise TileHALError(
+            raise BenchError(
                 f"there is no operator {operator!r} to benchmark", hint=f"choose among {', '.join(OPERATORS)}"
             )
     return [case for case in SUITES[name]() if not operators or case.operator in operators]

@@ -63,7 +63,7 @@ def compile_all(
         What became of each, and the processes that are still there.
 
     Raises:
-        TuningError: the processes do not start.
+        BenchError: the processes do not start.
     """
     compiled: Compiled = {}
     left: list[Process] = []

@@ -9,7 +9,7 @@ from typing import Any
 from core._drawing import new_figure, save_figure
 from core.bench.goals import title
 from core.bench.measuring import RULE
-from core.errors import TileHALError
+from core.errors import BenchError
 
 #: Colours that stay apart for most colour-blind eyes (Okabe and Ito), and a shape for each operator.
 _LOOKS = {
@@ -31,11 +31,12 @@ def draw_operators(document: Mapping[str, Any], path: Path) -> None:
     each type, as measured in the same run.
 
     Raises:
-        TileHALError: nothing was measured, matplotlib is not installed, or the file cannot be written.
+        BenchError: nothing was measured.
+        TileHALError: matplotlib is not installed, or the file cannot be written.
     """
     rows = [row for row in document["rows"] if "cold" in row["contenders"].get(RULE, {})]
     if not rows:
-        raise TileHALError("there is nothing to draw: no row was measured", hint="measure without a picture")
+        raise BenchError("there is nothing to draw: no row was measured", hint="measure without a picture")
     figure = new_figure(9, 6)
     axes = figure.add_subplot()
     _roofs(axes, document["ceilings"], [row["flops"] / row["bytes_moved"] for row in rows])

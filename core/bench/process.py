@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from core.errors import TuningError
+from core.errors import BenchError
 from core.tuning.json_process import JsonProcess, ProcessLost, source_root
 
 #: Importing torch and tilelang, on a slow and busy machine.
@@ -52,7 +52,7 @@ class Process:
 
         Raises:
             Lost: it died, or took longer; it is gone then.
-            TuningError: it does not even start.
+            BenchError: it does not even start.
         """
         self._start()
         doing, until = "", time.monotonic() + timeout_s
@@ -80,7 +80,7 @@ class Process:
             self._child.receive(START_TIMEOUT_S)
         except ProcessLost as lost:
             self.close()
-            raise TuningError(
+            raise BenchError(
                 f"the process that measures does not start: {lost}", hint="`tilehal doctor` looks at the installation"
             ) from None
         self._ready = True

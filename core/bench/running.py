@@ -22,7 +22,7 @@ from core.bench.process import Lost, Process
 from core.bench.triton_rows import CONTENDERS as TRITON
 from core.bench.watching import Watch
 from core.bench.workloads import workload
-from core.errors import TileHALError
+from core.errors import BenchError
 
 #: Changes when the meaning of the document does.
 FORMAT = 1
@@ -80,7 +80,7 @@ def run(options: Options, command: str = "", say: Say = lambda text: None) -> di
 
     Raises:
         TargetNotFound, DeviceUnavailable: there is no such target, or no device of it.
-        TileHALError: there is no such suite or operator, or the processes that measure do not start.
+        BenchError: there is no such suite or operator, or the processes that measure do not start.
     """
     from core.target import resolve
 
@@ -281,14 +281,14 @@ class _Run:
         """An answer without which there is no benchmark.
 
         Raises:
-            TileHALError: it cannot be had.
+            BenchError: it cannot be had.
         """
         try:
             found = process.ask(request, timeout_s)
         except Lost as lost:
             found = {"status": "failed", "reason": str(lost)}
         if found["status"] != "ok":
-            raise TileHALError(
+            raise BenchError(
                 f"the benchmark's {request['do']} step failed: {found['reason']}", hint="`tilehal doctor` looks around"
             )
         return found

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from core.cli._output import check_writable, console, write_file
-from core.errors import TileHALError
+from core.errors import BenchError
 
 #: How long each contender is sampled, milliseconds, in a whole run and in a quick one.
 _REPEAT_MS, _QUICK_REPEAT_MS = 60.0, 20.0
@@ -122,10 +122,10 @@ def _read(path: Path) -> dict[str, Any]:
         document: dict[str, Any] = json.loads(path.read_text())
         found = document["format"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise TileHALError(
+        raise BenchError(
             f"{path} is no benchmark's JSON: {error}", hint="`tilehal bench --json FILE` writes one"
         ) from error
     if found != FORMAT:
-        raise TileHALError(f"{path} has format {found}, this TileHAL reads {FORMAT}", hint="measure again")
+        raise BenchError(f"{path} has format {found}, this TileHAL reads {FORMAT}", hint="measure again")
     document["goals"] = [goal.to_json() for goal in judge(document)]
     return document

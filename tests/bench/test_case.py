@@ -8,7 +8,7 @@ from core.bench.bounds import READING, bounded, raise_ceilings
 from core.bench.case import OPERATORS, SUITES, Case, suite
 from core.bench.compiling import contenders_to_compile
 from core.bench.workloads import WORKLOADS, workload
-from core.errors import TileHALError
+from core.errors import BenchError
 
 
 def test_the_standard_suite_has_the_shapes_of_the_goals():
@@ -33,10 +33,10 @@ def test_every_suite_has_every_operator_and_each_case_once(name):
 
 
 def test_what_does_not_exist_is_refused_with_what_does():
-    with pytest.raises(TileHALError, match="no operator 'conv'") as refused:
+    with pytest.raises(BenchError, match="no operator 'conv'") as refused:
         suite("small", ["conv"])
     assert "gemm" in refused.value.hint
-    with pytest.raises(TileHALError, match="no suite 'large'"):
+    with pytest.raises(BenchError, match="no suite 'large'"):
         suite("large")
 
 

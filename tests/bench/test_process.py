@@ -9,7 +9,7 @@ import time
 import pytest
 
 from core.bench.process import Lost, Process
-from core.errors import TuningError
+from core.errors import BenchError
 
 ANSWERING = """
 import json, sys, time, os
@@ -57,5 +57,5 @@ def test_a_child_that_hangs_is_ended(process):
 
 def test_a_child_that_does_not_start_is_no_row_s_fault():
     child = Process([sys.executable, "-c", "raise SystemExit('no torch')"])
-    with pytest.raises(TuningError, match=r"does not start.*no torch"):
+    with pytest.raises(BenchError, match=r"does not start.*no torch"):
         child.ask({"do": "this"}, 30)

@@ -12,6 +12,8 @@ from core.bench.case import suite
 from core.bench.process import Lost
 from core.bench.running import Options
 from core.cli.main import run as command
+from core.errors import BenchError
+from tests.packaging.layout import ROOT
 
 CASE = suite("small", ["softmax"])[0]
 
@@ -89,6 +91,20 @@ def test_what_does_not_compile_is_not_run(measured):
     assert process.asked[0]["skip"] == {"tilehal": "ptxas gave up", "tilelang": "no time left to compile it"}
     assert row["contenders"]["tilehal"] == {"status": "failed", "reason": "", "compile_s": 3.0}
     assert row["contenders"]["tilelang"]["status"] == "not measured"
+
+
+def test_a_step_without_which_there_is_no_benchmark_ends_it():
+    one = running._Run(Options("cuda:h200"), [CASE], lambda text: None)
+    process = Scripted([{"status": "failed", "reason": "no device"}, Lost("its process ended with SIGSEGV")])
+    for reason in ("no device", "its process ended with SIGSEGV"):
+        with pytest.raises(BenchError, match=f"the benchmark's describe step failed: {reason}") as caught:
+            one._ask(process, {"do": "describe"}, 20.0)
+        assert (caught.value.code, bool(caught.value.hint)) == ("bench", True)
+
+
+def test_every_error_of_a_benchmark_has_a_kind():
+    modules = [*(ROOT / "core" / "bench").rglob("*.py"), ROOT / "core" / "cli" / "bench.py"]
+    assert [path.name for path in modules if "raise TileHALError" in path.read_text()] == []
 
 
 def test_time_is_shared_among_the_rows_that_are_left():

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core._drawing import new_figure, save_figure
-from core.errors import TileHALError
+from core.errors import BaselineError
 
 if TYPE_CHECKING:
     from core.tuning.baseline.comparing import Comparison
@@ -20,11 +20,12 @@ def draw_comparison(comparison: Comparison, path: Path) -> None:
     """Draws a comparison into a file; its suffix says which format: .svg, .png, .pdf.
 
     Raises:
-        TileHALError: there are no times to draw, matplotlib is not installed, or the file cannot be written.
+        BaselineError: there are no times to draw.
+        TileHALError: matplotlib is not installed, or the file cannot be written.
     """
     rows = [row for row in comparison.rows if row.changes]
     if not rows:
-        raise TileHALError("there is nothing to draw: no row was timed in both", hint="compare without a picture")
+        raise BaselineError("there is nothing to draw: no row was timed in both", hint="compare without a picture")
     figure = new_figure(9, 1.6 + _ROW_INCHES * len(rows))
     axes = figure.add_subplot()
     _draw(axes, comparison, rows)

@@ -33,6 +33,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from core.bench.contenders import CUDNN, FLASH  # noqa: E402
+
 #: Seconds without a word after which the child is taken to hang.
 PATIENCE_S = 25.0
 #: Kernels of a shape that are timed again beside torch.
@@ -136,7 +138,7 @@ class Prepared:
         self.v = torch.randn(batch, kv_heads, shape["N"], dim, **make)
         self.output = torch.empty_like(self.q)
         self.exact = {head: self._exact(head) for head in {(0, 0), (batch - 1, heads - 1)}}
-        self.whole = self.torch_call("cudnn")()
+        self.whole = self.torch_call(CUDNN)()
         self.reference = self.errors(self.whole)["error"]
 
     def call(self, kernel: Any, tiles: dict[str, Any]) -> Any:
@@ -161,7 +163,7 @@ class Prepared:
         from torch.nn.attention import SDPBackend, sdpa_kernel
         from torch.nn.functional import scaled_dot_product_attention
 
-        which = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}[backend]
+        which = {CUDNN: SDPBackend.CUDNN_ATTENTION, FLASH: SDPBackend.FLASH_ATTENTION}[backend]
         group = self.shape["heads"] // self.shape["kv_heads"]
 
         def grouped() -> Any:
@@ -236,7 +238,7 @@ def final_round(name: str, prepared: Any, known: list[dict[str, Any]], target: s
     from core.tuning.measure import measure_together
 
     calls, notes = {}, {}
-    for backend in ("cudnn", "flash"):
+    for backend in (CUDNN, FLASH):
         try:
             calls[backend] = prepared.torch_call(backend)
         except RuntimeError as error:
@@ -318,7 +320,7 @@ def report(name: str, rows: list[dict[str, Any]], final: dict[str, Any]) -> None
         print(f"  {figures}  {row['status']:7} {label(row['tiles']):62} {used} {row.get('reason', '')[:120]}")
     if final:
         for key, value in final["times"].items():
-            ratio = final["times"].get("cudnn", value)["median_s"] / value["median_s"]
+            ratio = final["times"].get(CUDNN, value)["median_s"] / value["median_s"]
             milliseconds = value["median_s"] * 1e3
             print(f"  final {milliseconds:8.4f} ms  {ratio:6.3f} x cuDNN  spread {value['spread']:.3f}  {key}")
 

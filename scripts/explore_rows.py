@@ -34,6 +34,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from core.bench.contenders import COPY, TRITON, TRITON_OVERLAPPED, title  # noqa: E402
+
 #: Seconds without a word after which a child is taken to hang; until its first word, which takes a start of torch.
 HANG_S, START_S = 30, 120
 OPERATORS = ("softmax", "layernorm", "rmsnorm")
@@ -41,7 +43,7 @@ SHAPES = ((4096, 4096), (16384, 1024), (4096, 8192), (65536, 512))
 VARIANTS = ("staged", "direct", "staying", "bulk")
 VECTORS = {"softmax": (), "layernorm": ("weight", "bias"), "rmsnorm": ("weight",)}
 #: What every row is sampled beside, in the order it is shown, with the head of its columns.
-BESIDE = {"copy": "copy", "triton": "Triton", "triton overlapped": "Triton overlapped"}
+BESIDE = {name: title(name) for name in (COPY, TRITON, TRITON_OVERLAPPED)}
 #: Milliseconds of samples for each contender: of all configurations, and of the best.
 FIRST_MS, FINAL_MS = 8.0, 30.0
 
@@ -220,7 +222,7 @@ def measure_row(item: dict[str, Any], options: argparse.Namespace, say: Callable
 
     operator, shape = item["operator"], tuple(item["shape"])
     row = Row(operator, shape, "cpu" if options.target.startswith("cpu") else "cuda")
-    calls: dict[str, Callable[..., Any]] = {"copy": copy}
+    calls: dict[str, Callable[..., Any]] = {COPY: copy}
     notes = {}
     for name, overlapped in triton_rows.CONTENDERS.items():
         try:

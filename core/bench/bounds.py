@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from core.bench.contenders import COPY, CUBLAS, TORCH
+
 #: Operators whose arithmetic is the matrix unit's. That of the others has no ceiling here.
 MATRIX = ("gemm", "attention", "mla")
 #: Operators that write next to nothing: of what the rows of the standard suite move, at most 3%.
@@ -18,15 +20,15 @@ def raise_ceilings(ceilings: dict[str, Any], rows: Sequence[dict[str, Any]]) -> 
             if "cold" not in entry:
                 continue
             seconds = entry["cold"]["median_s"]
-            if name == "cublas" or (name == "torch" and row["operator"] == "gemm"):
+            if name == CUBLAS or (name == TORCH and row["operator"] == "gemm"):
                 known = ceilings["ops_per_s"].get(row["dtype"], 0.0)
                 ceilings["ops_per_s"][row["dtype"]] = max(known, row["flops"] / seconds)
-            if name == "copy":
+            if name == COPY:
                 ceilings["bytes_per_s"] = max(ceilings["bytes_per_s"], row["bytes_moved"] / seconds)
 
 
 def _bytes_per_s(row: dict[str, Any], ceilings: dict[str, Any]) -> float:
-    """The bandwidth that bounds a row: a copy's; for what only reads that of reading, where it is higher."""
+    """The bandwidth that bounds a row: a copy's, or for operators that only read the higher one of copy and sum."""
     copied: float = ceilings["bytes_per_s"]
     return max(copied, ceilings.get("read_bytes_per_s", 0.0)) if row["operator"] in READING else copied
 

@@ -1,8 +1,8 @@
-"""What the device itself reaches in the run that it bounds: bytes per second of copying and of reading, and products.
+"""Ceilings of a benchmark: what the device reaches, in the same run, at copying, at reading and at a large product.
 
-Memory is measured as the rows' copies are, with cold caches, calls going round copies of their tensors, and with
-tensors of several sizes, of which the fastest counts: on an H200 torch's copy of a tensor of 32 MiB reaches 4.0 TB/s,
-that of one of 1 GiB 2.8 TB/s.
+Memory is measured as the operators are: with cold caches, each call on other copies of the tensors. Several sizes of
+tensors are tried, and the fastest counts, because the largest is not the fastest: on an H200 torch copies a tensor of
+32 MiB at 4.0 TB/s and one of 1 GiB at 2.8 TB/s.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from core.bench.workloads.base import Other, dtype_of
 if TYPE_CHECKING:
     import torch
 
-#: Bytes of one tensor that is copied or read; and of that on a device that needs long for large ones.
+#: Bytes of the tensor that is copied or read; on a device that needs long for large ones, the second.
 SIZES = (2**25, 2**26, 2**27, 2**29)
 SMALL_SIZES = (2**24,)
-#: How long each is called before it is sampled, and sampled; and a product.
+#: Milliseconds: a copy or sum is called for so long first, then sampled for so long; a product is sampled for so long.
 _WARMUP_MS, _REPEAT_MS, _PRODUCT_MS = 10.0, 40.0, 60.0
 
 
@@ -32,8 +32,8 @@ def measure_ceilings(target: str, dtypes: Sequence[str], *, small: bool) -> dict
         small: for a device that needs long for large ones.
 
     Returns:
-        JSON-able: `bytes_per_s`, `read_bytes_per_s`, `ops_per_s` by type; `copies` and `reads`, each size's bytes
-        (those that are written count too) and rate.
+        JSON-able: `bytes_per_s` and `read_bytes_per_s`, the fastest copy and sum; `ops_per_s` by type; `copies` and
+        `reads`, for each size `bytes` (read and written) and `bytes_per_s`.
     """
     import torch
 
@@ -62,10 +62,10 @@ def measure_ceilings(target: str, dtypes: Sequence[str], *, small: bool) -> dict
 def memory_rates(
     call: Callable[..., Any], tensors: int, sizes: Sequence[int], device: torch.device
 ) -> list[dict[str, float]]:
-    """Of a call that goes once through each of its tensors: bytes of all of them and bytes per second, by their size.
+    """For each size, the bytes of all tensors of a call and the bytes per second it moves.
 
     Args:
-        call: takes `tensors` float32 tensors.
+        call: takes `tensors` float32 tensors, and goes through each of them once.
         sizes: bytes of one tensor.
     """
     import torch

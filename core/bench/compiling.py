@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from core.bench.case import Case
+from core.bench.contenders import RAW
 from core.bench.launch import PARTS
-from core.bench.measuring import RAW
 from core.bench.process import Lost, Process
-from core.bench.triton_rows import CONTENDERS as TRITON
+from core.bench.triton_rows import CONTENDERS as TRITON_ROWS
 from core.bench.triton_rows import OPERATORS as TRITON_OPERATORS
 from core.errors import TileHALError
 
@@ -39,7 +39,7 @@ def contenders_to_compile(
 
     ordered = sorted(cases, key=rank)
     found = [(case, name) for case in ordered for name in ours if name != RAW]
-    found += [(case, name) for case in ordered if case.operator in TRITON_OPERATORS for name in TRITON]
+    found += [(case, name) for case in ordered if case.operator in TRITON_OPERATORS for name in TRITON_ROWS]
     found += [(Case("launch", {}), part) for part in PARTS] if launch else []
     return found + [(case, RAW) for case in ordered if RAW in ours]
 

@@ -13,8 +13,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from core.bench.contenders import (
+    COPY,
+    CUBLAS,
+    CUDNN,
+    FLASHMLA,
+    RAW,
+    RULE,
+    TRITON,
+    TRITON_OVERLAPPED,
+    TUNED,
+    title,
+)
 from core.bench.launch import ALLOCATED, PASSED
-from core.bench.measuring import RAW, RULE, TUNED
 
 Row = Mapping[str, Any]
 
@@ -66,15 +77,15 @@ def _of_operators(rows: Sequence[Row]) -> list[Goal]:
     present = {row["operator"] for row in rows}
     found: list[Goal] = []
     if "gemm" in present:
-        found.append(_mean(rows, "gemm", "cublas", 1.00, 0.93, "products"))
+        found.append(_mean(rows, "gemm", CUBLAS, 1.00, 0.93, "products"))
     for operator in ("softmax", "layernorm", "rmsnorm"):
         if operator in present:
-            found.append(_each(rows, operator, "triton", 1.00, lambda row: True, f"{operator}: every shape"))
-            found += _beside(rows, operator, "triton overlapped")
+            found.append(_each(rows, operator, TRITON, 1.00, lambda row: True, f"{operator}: every shape"))
+            found += _beside(rows, operator, TRITON_OVERLAPPED)
             what = f"{operator}: every shape that moves 64 MiB or more"
-            found.append(_each(rows, operator, "copy", 0.90, lambda row: row["bytes_moved"] >= 64 * _MIB, what))
+            found.append(_each(rows, operator, COPY, 0.90, lambda row: row["bytes_moved"] >= 64 * _MIB, what))
     if "attention" in present:
-        found.append(_mean(rows, "attention", "cudnn", 1.00, 0.95, "attention forward"))
+        found.append(_mean(rows, "attention", CUDNN, 1.00, 0.95, "attention forward"))
     if "mla" in present:
         found += _decoding([row for row in rows if row["operator"] == "mla"])
     return found
@@ -127,7 +138,8 @@ def _each(
 ) -> Goal:
     """Every row at a limit or above."""
     chosen = [row for row in rows if row["operator"] == operator and counts(row)]
-    text = f"{what} at least {least:.2f}x {COPY if other == 'copy' else title(other)}"
+    beside = "a copy's bandwidth" if other == COPY else title(other)
+    text = f"{what} at least {least:.2f}x {beside}"
     missing = _missing(chosen, other)
     values = [found for row in chosen if (found := ratio(row, other)) is not None]
     if not values:
@@ -163,9 +175,9 @@ def _decoding(rows: Sequence[Row]) -> list[Goal]:
     if few:
         found.append(_share(few, "memory_s", 0.85, "latent decode, 64 heads or fewer: at least 0.85 of the bandwidth"))
     if many:
-        rivalled = [row for row in many if ratio(row, "flashmla") is not None]
+        rivalled = [row for row in many if ratio(row, FLASHMLA) is not None]
         if rivalled:
-            found.append(_each(many, "mla", "flashmla", 0.95, lambda row: True, "latent decode, 128 heads:"))
+            found.append(_each(many, "mla", FLASHMLA, 0.95, lambda row: True, "latent decode, 128 heads:"))
         else:
             text = "latent decode, 128 heads: at least 0.60 of the compute bound (FlashMLA was not measured)"
             found.append(_share(many, "compute_s", 0.60, text))
@@ -240,23 +252,3 @@ def _missing(rows: Sequence[Row], other: str = RULE) -> tuple[str, ...]:
             why = entry.get("reason") or row["reason"] or "it did not take part"
             found.append(f"{row['name']}: {title(lacking[0])} not measured: {why}")
     return tuple(found)
-
-
-#: What the bandwidth of a copy is called in a goal.
-COPY = "a copy's bandwidth"
-_TITLES = {
-    "cublas": "cuBLAS",
-    "cudnn": "cuDNN",
-    "flash": "torch flash",
-    "triton": "Triton",
-    "triton overlapped": "Triton overlapped",
-    "flashmla": "FlashMLA",
-    RAW: "raw tilelang",
-    TUNED: "ours, tuned",
-    RULE: "ours",
-}
-
-
-def title(contender: str) -> str:
-    """What a contender is called in tables."""
-    return _TITLES.get(contender, contender)

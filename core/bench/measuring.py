@@ -7,7 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from core.bench.case import Case
-from core.bench.triton_rows import CONTENDERS as TRITON
+from core.bench.contenders import RAW, RULE, TUNED
+from core.bench.triton_rows import CONTENDERS as TRITON_ROWS
 from core.bench.triton_rows import compile_all as compile_rows
 from core.bench.workloads import NotMeasured, Other, Workload, workload
 from core.bench.workloads.base import Inputs, Make
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from core.runtime.kernel import Kernel
 
-#: Ours, in the order they are shown: tiles by rule; those that tuning found; and the rule's through raw tilelang.
-RULE, TUNED, RAW = "tilehal", "tuned", "tilelang"
 #: Share of the device's free memory that one contender's copies of its arguments may take.
 _MEMORY_SHARE = 0.15
 
@@ -62,9 +61,9 @@ def compile_contender(case: Case, name: str, target: str) -> dict[str, Any]:
     Raises as compiling does; NotMeasured where it cannot be had here.
     """
     work = workload(case)
-    if name in TRITON:
+    if name in TRITON_ROWS:
         rows, columns = case.shape["M"], case.shape["N"]
-        return {"kernels": compile_rows(case.operator, rows, columns, case.dtype, overlapped=TRITON[name])}
+        return {"kernels": compile_rows(case.operator, rows, columns, case.dtype, overlapped=TRITON_ROWS[name])}
     kernel = _kernel(work, TUNED if name == TUNED else RULE, target)
     if name == RAW:
         _raw(work, kernel)

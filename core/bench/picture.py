@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from core._drawing import new_figure, save_figure
-from core.bench.goals import title
-from core.bench.measuring import RULE
+from core.bench.contenders import CUBLAS, CUDNN, FLASHMLA, RULE, TORCH, TRITON, title
 from core.errors import BenchError
 
 #: Colours that stay apart for most colour-blind eyes (Okabe and Ito), and a shape for each operator.
@@ -21,7 +20,7 @@ _LOOKS = {
     "mla": ("#56B4E9", "P"),
 }
 #: What ours is drawn beside: the first of these that a row has.
-_BESIDE = ("cublas", "triton", "cudnn", "flashmla", "torch")
+_BESIDE = (CUBLAS, TRITON, CUDNN, FLASHMLA, TORCH)
 
 
 def draw_operators(document: Mapping[str, Any], path: Path) -> None:

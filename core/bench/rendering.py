@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.bench.case import OPERATORS
-from core.bench.goals import geometric_mean, ratio, title
-from core.bench.measuring import RULE, TUNED
+from core.bench.contenders import RULE, TUNED, title
+from core.bench.goals import geometric_mean, ratio
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

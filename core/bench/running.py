@@ -17,9 +17,9 @@ from typing import Any
 from core.bench.bounds import MATRIX, bounded, raise_ceilings
 from core.bench.case import Case, suite
 from core.bench.compiling import Compiled, compile_all, contenders_to_compile
-from core.bench.measuring import RAW, RULE, TUNED
+from core.bench.contenders import RAW, RULE, TUNED
 from core.bench.process import Lost, Process
-from core.bench.triton_rows import CONTENDERS as TRITON
+from core.bench.triton_rows import CONTENDERS as TRITON_ROWS
 from core.bench.watching import Watch
 from core.bench.workloads import workload
 from core.errors import BenchError
@@ -196,7 +196,7 @@ class _Run:
         skip = {
             name: found["reason"]
             for (label, name), found in self.compiled.items()
-            if label == case.name and found["status"] != "ok" and name not in TRITON
+            if label == case.name and found["status"] != "ok" and name not in TRITON_ROWS
         }
         settings = {
             "target": self.options.target,

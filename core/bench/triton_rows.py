@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core.bench.contenders import TRITON, TRITON_OVERLAPPED
 from core.bench.facts import installed
 from core.bench.workloads.base import NotMeasured, empty_like
 
 #: The contenders by name, and whether their launches overlap.
-CONTENDERS = {"triton": False, "triton overlapped": True}
+CONTENDERS = {TRITON: False, TRITON_OVERLAPPED: True}
 #: Vectors as long as a row that a kernel reads beside its matrices; the operators there are kernels of.
 _VECTORS = {"softmax": 0, "layernorm": 2, "rmsnorm": 1}
 OPERATORS = tuple(_VECTORS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from core.bench.contenders import CUDNN, FLASH, TORCH
 from core.bench.workloads.base import Inputs, Make, NotMeasured, Other, Workload, on_cpu
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ class Attention(Workload):
     """softmax(Q Kᵀ / sqrt(dim)) V, causal or not, with or without shared key heads."""
 
     output = "O"
-    other_names = ("cudnn", "flash", "torch")
+    other_names = (CUDNN, FLASH, TORCH)
 
     @property
     def factory(self) -> Any:
@@ -68,10 +69,10 @@ class Attention(Workload):
         from torch.nn.attention import SDPBackend
 
         if on_cpu(inputs):
-            return {"torch": lambda: self._backend(inputs, None)}
+            return {TORCH: lambda: self._backend(inputs, None)}
         return {
-            "cudnn": lambda: self._backend(inputs, SDPBackend.CUDNN_ATTENTION),
-            "flash": lambda: self._backend(inputs, SDPBackend.FLASH_ATTENTION),
+            CUDNN: lambda: self._backend(inputs, SDPBackend.CUDNN_ATTENTION),
+            FLASH: lambda: self._backend(inputs, SDPBackend.FLASH_ATTENTION),
         }
 
     def _backend(self, inputs: Inputs, backend: Any) -> Other:

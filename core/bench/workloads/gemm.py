@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from core.bench.contenders import CUBLAS, TORCH
 from core.bench.workloads.base import Inputs, Make, Other, Workload, empty_like, on_cpu
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ class Gemm(Workload):
     """C = A B, both row-major."""
 
     output = "C"
-    other_names = ("cublas", "torch")
+    other_names = (CUBLAS, TORCH)
 
     @property
     def factory(self) -> Any:
@@ -49,4 +50,4 @@ class Gemm(Workload):
             c = empty_like(inputs["A"], self.shape["M"], self.shape["N"])
             return Other([inputs["A"], inputs["B"], c], lambda a, b, c: torch.matmul(a, b, out=c), output=2)
 
-        return {"torch" if on_cpu(inputs) else "cublas": library}
+        return {TORCH if on_cpu(inputs) else CUBLAS: library}

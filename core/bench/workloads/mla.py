@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from core.bench.contenders import FLASHMLA, TORCH
 from core.bench.workloads.base import Inputs, Make, NotMeasured, Other, Workload, on_cpu
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ class LatentDecode(Workload):
     """One query a head and sequence, all heads over one compressed cache, every sequence equally long."""
 
     output = "O"
-    other_names = ("flashmla", "torch")
+    other_names = (FLASHMLA, TORCH)
 
     @property
     def factory(self) -> Any:
@@ -62,7 +63,7 @@ class LatentDecode(Workload):
         return torch.stack(found)
 
     def others(self, inputs: Inputs) -> dict[str, Callable[[], Other]]:
-        return {"flashmla": lambda: self._flash_mla(inputs), "torch": lambda: self._torch(inputs)}
+        return {FLASHMLA: lambda: self._flash_mla(inputs), TORCH: lambda: self._torch(inputs)}
 
     def _joined(self, inputs: Inputs) -> tuple[torch.Tensor, torch.Tensor]:
         """Queries and cache with the rotated part at the end of each, as everybody else stores them."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from core.bench.contenders import COPY, TORCH, TRITON, TRITON_OVERLAPPED
 from core.bench.workloads.base import Inputs, Make, NotMeasured, Other, Workload, empty_like, on_cpu
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ class Rows(Workload):
     """
 
     output = "Y"
-    other_names = ("triton", "triton overlapped", "torch", "copy")
+    other_names = (TRITON, TRITON_OVERLAPPED, TORCH, COPY)
     vectors: tuple[str, ...] = ()
     flops_per_element: int
 
@@ -57,10 +58,10 @@ class Rows(Workload):
             return Other([x, empty_like(x)], lambda source, target: target.copy_(source), output=1, checked=False)
 
         return {
-            "triton": partial(triton, overlapped=False),
-            "triton overlapped": partial(triton, overlapped=True),
-            "torch": library,
-            "copy": copy,
+            TRITON: partial(triton, overlapped=False),
+            TRITON_OVERLAPPED: partial(triton, overlapped=True),
+            TORCH: library,
+            COPY: copy,
         }
 
     @abstractmethod

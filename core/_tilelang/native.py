@@ -11,7 +11,7 @@ from typing import Any
 
 from core._tilelang.hostplan import LaunchPlan, UnreadableHost, read_plan
 from core._tilelang.importing import import_tilelang
-from core._tilelang.overlap import COOPERATIVE, SHARED, WAITS, Room, with_waits, with_waits_in_clusters
+from core._tilelang.overlap import COOPERATIVE, SHARED, WAITS, Room, with_waits, with_waits_for_tvm
 from core._tilelang.silence import silent
 
 
@@ -80,15 +80,25 @@ def runtime_metadata(functions: Sequence[DeviceFunction]) -> str:
     return json.dumps({"tvm_version": "0.1.0", "func_info": info})
 
 
+#: Whether a plan for these functions can be followed by a launch of ours, so that TVM's runtime need not launch them.
+Usable = Callable[[LaunchPlan, tuple[DeviceFunction, ...]], bool]
+
+
 def lower_native(
-    prim_func: Any, tvm_target: Mapping[str, Any], pass_configs: Mapping[str, Any], *, room: Room | None = None
+    prim_func: Any,
+    tvm_target: Mapping[str, Any],
+    pass_configs: Mapping[str, Any],
+    *,
+    room: Room | None = None,
+    usable: Usable = lambda plan, functions: True,
 ) -> NativeModules:
     """Runs TileLang's own pipeline and device codegen for `tvm_target` without compiling anything.
 
     Args:
-        room: given, launches wait by themselves for what is in front of them on the stream (`core._tilelang.overlap`),
-            where the host's part can be read as a plan without global scratch memory. Otherwise TVM's runtime launches,
-            and those in clusters do in any case.
+        room: given, launches of ours overlap (`core._tilelang.overlap`); None starts each when what is in front of it
+            has ended.
+        usable: asked once the host's part has been read as a plan. What TVM's runtime launches instead does not overlap
+            but where the runtime decides so by itself, and waits there.
 
     Assumes: `create_backend_context`, `lower_to_host_device_ir` and `host_codegen` of `tilelang.engine.lower`; the
     device module's functions carry `thread_extent`, `dyn_shared_memory_buf`, `tirx.kernel_launch_params`, and mark
@@ -109,10 +119,10 @@ def lower_native(
         host_module, device_module, *_ = engine.lower_to_host_device_ir(prim_func, context)
         functions = tuple(_device_function(func) for _, func in device_module.functions.items())
         plan, unreadable = _plan(host_module, functions)
-        if plan is None or plan.workspaces:
-            device_module = with_waits_in_clusters(device_module)
-        elif room is not None:
+        if plan is not None and usable(plan, functions):
             device_module = with_waits(device_module, room)
+        else:
+            device_module = with_waits_for_tvm(device_module)
         functions = tuple(_device_function(func) for _, func in device_module.functions.items())
         device = engine.device_codegen_without_compile(device_module, context)
         host = engine.host_codegen(host_module, context)

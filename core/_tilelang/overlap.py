@@ -1,16 +1,28 @@
-"""Launches that overlap on a stream: each waits by itself for the one in front of it, as late as it may.
+"""Launches that overlap on a stream: a kernel is set up while the one in front of it still drains.
 
-A launch normally starts when everything in front of it on its stream has ended, a microsecond of an idle chip each
-time. From compute capability 9.0 on, one may be queued so that its blocks start when those in front have ended or have
-let it (programmatic dependent launch); what is in front of its wait, setting up barriers and fetching descriptors, then
-happens while the one in front drains. The wait is put into the lowered device code, before the first statement that
-could touch global memory, and outside every condition, so that no access of any thread is in front of it. Since every
-launch waits, for the end of the one in front and for all that it wrote, what a stream promises holds as before.
+A launch normally starts when everything in front of it on its stream has ended, which leaves the chip idle for about a
+microsecond each time. From compute capability 9.0 on it may be queued so that its blocks start earlier (programmatic
+dependent launch). What the stream promised by itself is then up to the kernel, in two operations:
 
-Blocks let the next launch start early only where there are more of them than the chip holds at a time, and then only
-those that can be among the last. A launch whose blocks all start together ends at once, and its blocks lie on the chip
-as the next one's shall: blocks that start one by one, where there is room, end up two on one unit beside an idle one.
-And letting the next start costs a unit 160 ns a block, measured on an H200, which only shows when every block does it.
+* The wait (`tl.pdl_sync`) returns when the launch in front has ended and all that it wrote can be read. It is put into
+  the lowered device code as late as possible: before the first statement that could touch global memory, and outside
+  every condition, so that no thread touches memory without it. What comes before it, setting up barriers and fetching
+  descriptors, overlaps with the launch in front.
+* The trigger (`tl.pdl_trigger`) is how a block lets the next launch start. That happens when every block of this one
+  has triggered or ended.
+
+The order of a stream holds because every block waits: a launch cannot end before the one in front of it has, nor that
+one before its own predecessor. A launch that is started early and has a block that does not wait breaks this chain. It
+may end first, and the launch behind it waits for nothing else.
+
+Triggers are only put where a launch has more blocks than the chip holds at a time, and only into those blocks that can
+be among the last to start:
+
+* If all blocks of a launch start together, they also end together, and each unit has as many of them as of the next
+  launch. Blocks of the next one that started one by one, wherever there is room, would share a unit while another has
+  none.
+* A trigger costs time in every block that executes it: docs/launching.md has a launch of 16384 short blocks that takes
+  16% longer when all of them do.
 """
 
 from __future__ import annotations
@@ -20,7 +32,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-#: Calls that read and write no global memory. Anything else is taken to.
+#: Calls that read and write no global memory. Every other call is assumed to.
 _HARMLESS = frozenset(
     {
         "tirx.bitwise_and",
@@ -39,22 +51,28 @@ _HARMLESS = frozenset(
 )
 _SYNC = "tirx.tvm_storage_sync"
 _SYNC_SCOPES = ("shared", "shared.dyn", "warp", "cluster")
-#: Attributes of device functions: they wait for the launch in front; they have a barrier over the grid; bytes.
+#: Attributes of device functions: it waits for the launch in front; it has a barrier over the grid; bytes of dynamic
+#: shared memory.
 WAITS, COOPERATIVE, SHARED = "has_cuda_pdl_sync", "use_cooperative_groups", "dyn_shared_memory_buf"
 
 _GRID, _CLUSTER = "blockIdx", "tir.cluster_dim"
-_WAIT, _START_NEXT = "tl.pdl_sync", "tl.pdl_trigger"
+_WAIT, _TRIGGER = "tl.pdl_sync", "tl.pdl_trigger"
 
-#: From a block's threads and bytes of dynamic shared memory, how many of them the chip holds at most; None if unknown.
+#: How many blocks of so many threads and bytes of dynamic shared memory the chip holds at most; None if unknown.
 Room = Callable[[int, int], int | None]
 
 
-def with_waits(device_module: Any, room: Room) -> Any:
-    """The module with a wait in every device function that can be launched early, marked with `WAITS`.
+def with_waits(device_module: Any, room: Room | None) -> Any:
+    """The module for a launch of ours, which starts a function early when it is marked with `WAITS`.
 
-    Left as they are: a function with a barrier over the grid, whose blocks must all be there at once; one without
-    access to global memory; one that reads past the wait, as what never changes (`T.__ldg`), or may, in source text of
-    its own. A function that waits by itself keeps its wait, and gets another if not every block comes to it.
+    A function that waits by itself (`T.pdl_sync`) keeps its wait, and gets another if not every block comes to it. Of
+    the others each gets a wait and is marked, except:
+
+    * all of them where `room` is None: launches are not to overlap;
+    * a function with a barrier over the grid, whose blocks must all be there at once;
+    * a function without access to global memory;
+    * a function with reads that the compiler may move before the wait, because what they read never changes: `T.__ldg`,
+      and source text of its own, which may hold any.
 
     Assumes: a device function's body is allocations, bindings, `thread_extent` attributes and sequences down to the
     statements that all threads run; the operations `tl.pdl_trigger` and `tl.pdl_sync`, which code generation for CUDA
@@ -62,27 +80,29 @@ def with_waits(device_module: Any, room: Room) -> Any:
     """
 
     def body(function: Any) -> Any | None:
-        if function.attrs.get(COOPERATIVE, 0) or _any(function.body, _is_out_of_sight):
+        if function.attrs.get(WAITS, 0):
+            return _waiting_everywhere(function.body)
+        if room is None or function.attrs.get(COOPERATIVE, 0) or _any(function.body, _may_read_early):
             return None
         return _waiting(function, room)
 
     return _changed(device_module, body)
 
 
-def with_waits_in_clusters(device_module: Any) -> Any:
-    """The module with a wait in every device function that is launched in clusters, whatever else it holds.
+def with_waits_for_tvm(device_module: Any) -> Any:
+    """The module for a launch by TVM's runtime, which starts two kinds of functions early: they wait in every block.
 
-    For launches by TVM's runtime, which lets those in clusters start early, whether they wait or not.
+    These are functions that wait by themselves, and all that are launched in clusters, whatever they hold.
     """
     from tvm import tirx
 
     def body(function: Any) -> Any | None:
+        if function.attrs.get(WAITS, 0):
+            return _waiting_everywhere(function.body)
         if not any(str(tag).startswith(_CLUSTER) for tag in function.attrs["tirx.kernel_launch_params"]):
             return None
         waiting = _waiting(function, lambda threads, shared_bytes: None)
-        if waiting is None and not function.attrs.get(WAITS, 0):
-            return tirx.SeqStmt([_evaluate(_WAIT), function.body])
-        return waiting
+        return tirx.SeqStmt([_evaluate(_WAIT), function.body]) if waiting is None else waiting
 
     return _changed(device_module, body)
 
@@ -100,15 +120,21 @@ def _changed(device_module: Any, body: Callable[[Any], Any | None]) -> Any:
 
 
 def _waiting(function: Any, room: Room) -> Any | None:
-    """A function's body with a wait that every block comes to; None where it needs no other than it has."""
+    """The body of a function without a wait, with one; None where it does not touch global memory."""
+    attrs = function.attrs
+    return _Waiting(room, attrs.get(SHARED, 0), dict(attrs.get("thread_extent", {}))).rewritten(function.body)
+
+
+def _waiting_everywhere(body: Any) -> Any | None:
+    """The body of a function that waits by itself, with another wait; None where every block comes to its own.
+
+    Its blocks may read early, as its author decided, but none may end early. So the wait is the last statement, or the
+    first where a block may return on the way.
+    """
     from tvm import tirx
 
-    body, attrs = function.body, function.attrs
-    if not attrs.get(WAITS, 0):
-        return _Waiting(room, attrs.get(SHARED, 0), dict(attrs.get("thread_extent", {}))).rewritten(body)
     if _always_waits(body):
         return None
-    # Its blocks may read early, but must not end early: the launch behind it may wait for it alone.
     wait = _evaluate(_WAIT)
     return tirx.SeqStmt([wait, body] if _any(body, _is_return) else [body, wait])
 
@@ -133,6 +159,7 @@ class _Waiting:
     """Puts the wait into one function's body.
 
     Attributes:
+        room: decides whether blocks trigger, and which.
         shared: bytes of dynamic shared memory, or an expression.
         extents: of the grid and of a block, by tag.
         blocks: index and extent of the grid's axes by tag, as they are met on the way down.
@@ -159,10 +186,10 @@ class _Waiting:
                 if waiting is not None:
                     return tirx.SeqStmt([*sequence[:index], waiting, *sequence[index + 1 :]])
             return None
-        return tirx.SeqStmt([*self._lets_start(), _evaluate(_WAIT), stmt]) if _any(stmt, _touches) else None
+        return tirx.SeqStmt([*self._trigger(), _evaluate(_WAIT), stmt]) if _any(stmt, _touches) else None
 
-    def _lets_start(self) -> list[Any]:
-        """Lets the next launch start, by the blocks that may be among the last to be there."""
+    def _trigger(self) -> list[Any]:
+        """The trigger, under the condition that a block may be among the last to start; nothing where none triggers."""
         from tvm import arith, tirx
 
         threads = prod(int(extent) for tag, extent in self.extents.items() if not tag.startswith(_GRID))
@@ -174,15 +201,16 @@ class _Waiting:
         blocks = [self.blocks[tag] for tag in sorted(self.blocks)]
         if all(isinstance(extent, tirx.IntImm) for _, extent in blocks) and prod(int(e) for _, e in blocks) >= 1 << 31:
             blocks = [(variable.astype("int64"), extent.astype("int64")) for variable, extent in blocks]
-        # Of extents known at launch only, int32 will do: should their product not be one, others let the next start.
+        # Extents known only at launch are multiplied in int32. Should that overflow, other blocks trigger, which costs
+        # time and nothing else.
         index: Any = 0
         for variable, extent in reversed(blocks):
             index = index * extent + variable
         total: Any = prod((extent for _, extent in blocks[1:]), start=blocks[0][1])
         condition = arith.Analyzer().simplify(tirx.all(total > most, index >= total - most))
         if isinstance(condition, tirx.IntImm):
-            return [_evaluate(_START_NEXT)] if int(condition) else []
-        return [tirx.IfThenElse(condition, _evaluate(_START_NEXT), None)]
+            return [_evaluate(_TRIGGER)] if int(condition) else []
+        return [tirx.IfThenElse(condition, _evaluate(_TRIGGER), None)]
 
 
 def _evaluate(name: str) -> Any:
@@ -214,8 +242,8 @@ def _touches(node: Any) -> bool:
     return name not in _HARMLESS
 
 
-def _is_out_of_sight(node: Any) -> bool:
-    """Whether it may read memory as what never changes, which need not stay behind the wait.
+def _may_read_early(node: Any) -> bool:
+    """Whether it may read memory that the compiler takes to never change, and so may read before the wait.
 
     TileLang refuses `T.__ldg` in kernels that wait; source text may hold anything.
     """

@@ -57,7 +57,7 @@ def lower(
     Args:
         language: of the generated device source (`cuda`).
         tvm_target: TVM target configuration with the architecture pinned, e.g. `{"kind": "cuda", "arch": "sm_90a"}`.
-        overlap: launches may start before those in front of them have ended, for which they wait by themselves.
+        overlap: a launch may start before the one in front of it has ended, and waits for that on the device.
 
     Raises:
         UnsupportedOp, ShapeMismatch, ResourceExceeded: TileLang refused the kernel; its reason is the message.
@@ -70,8 +70,9 @@ def lower(
     if options.fast_math:
         pass_configs.setdefault(_FAST_MATH, True)
     room = partial(_room, chip) if overlap else None
+    usable = partial(_is_usable, program.signature)
     try:
-        modules = _tilelang.lower_native(legal.prim_func, tvm_target, pass_configs, room=room)
+        modules = _tilelang.lower_native(legal.prim_func, tvm_target, pass_configs, room=room, usable=usable)
     except TileHALError:
         raise
     except Exception as error:
@@ -86,7 +87,9 @@ def lower(
     shared = [f.dynamic_shared_bytes for f in modules.functions]
     dynamic = None if any(s is None for s in shared) else max(s for s in shared if s is not None)
     predicted = program.footprint().resources(chip)
-    plan, unplanned = _driver_plan(modules, program.signature)
+    plan, unplanned = None, modules.unreadable
+    if modules.plan is not None:
+        plan, unplanned = _driver_plan(program.signature, modules.plan, modules.functions)
     # Registers as the kernel declares its fragments; shared memory as lowering laid it out.
     memory = {space: size for space, size in predicted.memory_bytes.items() if space != "shared"}
     if dynamic is not None:
@@ -117,7 +120,7 @@ def lower(
 
 
 def _room(chip: Chip, threads: int, shared_bytes: int) -> int | None:
-    """Blocks that the chip holds at most at a time; None where its units are not counted."""
+    """Blocks that the chip holds at most at a time; None where a figure for that is unknown."""
     each = chip.occupancy(threads, 0, shared_dynamic=shared_bytes).at_most
     units = chip.main_unit.count
     return None if each is None or units is None else each * units
@@ -130,15 +133,21 @@ def _relaxed_maths(pass_configs: Mapping[str, Any], options: CompileOptions) -> 
     return [f"{_FAST_MATH}: exponentials, logarithms and divisions by approximate instructions, denormals are zero"]
 
 
-def _driver_plan(modules: _tilelang.NativeModules, signature: Signature) -> tuple[DriverPlan | None, str]:
+def _is_usable(
+    signature: Signature, read: _tilelang.LaunchPlan, functions: tuple[_tilelang.DeviceFunction, ...]
+) -> bool:
+    plan, _ = _driver_plan(signature, read, functions)
+    return plan is not None
+
+
+def _driver_plan(
+    signature: Signature, read: _tilelang.LaunchPlan, functions: tuple[_tilelang.DeviceFunction, ...]
+) -> tuple[DriverPlan | None, str]:
     """The host's launches in the driver's terms, or None and what stands in the way."""
-    read = modules.plan
-    if read is None:
-        return None, modules.unreadable
     if read.workspaces:
         return None, "it needs global scratch memory"
-    functions = {function.name: function for function in modules.functions}
-    plan = DriverPlan(tuple(_device_launch(step, functions[step.function]) for step in read.steps), read.maps)
+    by_name = {function.name: function for function in functions}
+    plan = DriverPlan(tuple(_device_launch(step, by_name[step.function]) for step in read.steps), read.maps)
     try:
         plan.check({*signature.symbols, *read.scalars})
         launch_source(signature, plan, (1, 1, 1), "sm_1")

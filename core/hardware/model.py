@@ -227,13 +227,13 @@ class Chip(Model):
         return occupancy(self, threads, registers, shared_static, shared_dynamic)
 
     def clusters_at_once(self, blocks: int, resident: int = 1) -> int | None:
-        """Clusters of so many blocks that run at once on any chip of this kind; None when a figure is unknown.
+        """Clusters that run at once on any chip of this kind; None when a figure is unknown.
 
-        `core.hardware.occupancy.clusters_at_once` says what it cannot know.
+        It may be too high by a few: `core.hardware.occupancy.clusters_at_once` says why.
 
         Args:
             blocks: of a cluster, which all run in one group of units.
-            resident: blocks that one unit holds.
+            resident: blocks that one unit holds at a time.
         """
         from core.hardware.occupancy import clusters_at_once
 

@@ -105,24 +105,26 @@ def occupancy(chip: Chip, threads: int, registers: int, shared_static: int = 0, 
 
 @lru_cache(maxsize=256)
 def clusters_at_once(units: int, per_group: int, blocks: int, resident: int = 1) -> int:
-    """Clusters that have room at once, whichever units of its groups a chip lacks.
+    """Clusters that run at once on any chip of the kind, whichever of its units are disabled.
 
-    A cluster runs within one group of units. A whole group has `per_group`, and no figure says which groups of a chip
-    that is sold lack some: the fewest clusters of all ways to lack them count. Units come in pairs where a group has
-    an even number of them (NVIDIA's TPCs). An H100 (132 units of 8 groups of 18) ran 15 clusters of 8 blocks, on 120
-    units (accel-sim/gpu-app-collection#87); this says 13, since others lack other units. Units in no group are
-    not modelled: the driver of an H200 counts 39 clusters of 3 and 17 of 6, this 42 and 18 (docs/hardware.md).
+    A cluster runs within one group of units. A chip as it is sold has fewer units than its groups would hold, and no
+    figure says in which groups they are missing. This is the number for the worst distribution. Units are missing in
+    pairs (NVIDIA's TPCs) where a group has an even number of them.
+
+    What devices say: an H100 (132 units in 8 groups of up to 18) ran 15 clusters of 8 blocks, on 120 units
+    (accel-sim/gpu-app-collection#87), more than the 13 that this promises. The driver of an H200 counts 39 clusters of
+    3 and 17 of 6, where this says 42 and 18 (docs/hardware.md): units that belong to no group are not modelled.
 
     Args:
         units: of the chip.
-        per_group: units of a whole group.
+        per_group: units of a group in which none is missing.
         blocks: of a cluster.
-        resident: blocks that one unit holds.
+        resident: blocks that one unit holds at a time.
     """
     step = 2 if per_group % 2 == 0 and units % 2 == 0 else 1
     groups = ceil(units / per_group)
     lacking = groups * per_group - units
-    fewest = {0: 0}  # clusters in the groups so far, by the units that those lack
+    fewest = {0: 0}  # clusters in the groups looked at so far, by how many units are missing in these
     for _ in range(groups):
         after: dict[int, int] = {}
         for lacked, clusters in fewest.items():

@@ -30,8 +30,8 @@ def shape_of(factory: KernelFactory, arguments: Mapping[str, Any]) -> KernelShap
 def classified(shape: KernelShape, overrides: Tiles, trace: Callable[[Tiles], Program]) -> KernelShape:
     """The shape with operator and dtypes, read off a trace with the first generic tiles that trace.
 
-    What the caller fixed may go with no generic tile: a variant that holds rows whole, say. What a kernel computes is
-    then read off a trace without it; the rules know which tiles go with what was fixed.
+    What the caller fixed may not go with any generic tile: a variant that holds rows whole, say. The operator is then
+    read off a trace that leaves it out. Only the chip's rules know which tiles go with it.
 
     Raises:
         TileHALError: none does; what the first one failed with.
@@ -50,7 +50,7 @@ def classified(shape: KernelShape, overrides: Tiles, trace: Callable[[Tiles], Pr
 
 
 def _generic(shape: KernelShape, overrides: Tiles) -> Iterator[Tiles]:
-    """Those with what the caller fixed, then, unless that is everything, those without."""
+    """Generic tiles with what the caller fixed; then, unless that is every parameter, generic tiles without it."""
     partly = 0 < len(overrides) < len(shape.parameters)
     for fixed in (overrides, {}) if partly else (overrides,):
         yield from (candidate.tiles for candidate in candidates(shape, (), fixed)[0][:_ATTEMPTS])

@@ -1,18 +1,22 @@
-"""The block that holds whole rows in registers: its rows, its threads, and how many of it a unit shall hold.
+"""The block that holds whole rows in registers: its rows, its threads, and how many such blocks share a unit.
 
-Such a kernel moves bytes and waits for them. A unit has enough on the way when several blocks share it: some load
-while others reduce and store. How many do is decided by registers, so that the rule is about what a thread holds. It
-was found on an H200 (float16, twelve rows; docs/operators.md has the command) and says what it says in bytes,
-registers and blocks, for other lengths, dtypes and chips:
+These kernels are bound by memory. Enough bytes are in flight when several blocks share a unit, so that some load while
+others reduce and store. Registers decide how many do, and so the rule is about what a thread holds: its rows, counted
+in accesses of 16 bytes, and as many elements of each vector (`weight`, `bias`) that the operator reads beside them.
 
-* A block has 4 KiB of rows, or one row. A thread of softmax holds four accesses of 16 bytes, in about 48 registers. A
-  normalisation's holds two: it holds as much of each of its vectors too.
-* Where fewer than six such blocks share a unit, each of them is a large step. Softmax then holds two accesses, in 32
-  registers with which a unit is full of threads; normalisations, which do not get by with these, hold four, and of two
-  rows where there are two vectors: each element of a vector serves both.
-* The compiler then takes a few registers more than there is room for, unless it is asked for so many blocks. Not with
-  one vector: what was asked of RMS normalisation made it slower.
-* A grid that does not fill the chip gets more blocks and more threads: one row each, and down to one access.
+The rule was fitted to twelve rows in float16 on an H200 (docs/operators.md has the table and the command). It is stated
+in bytes, registers and blocks, so that it also answers for other lengths, dtypes and chips:
+
+* A block has 4 KiB of rows, or one row if that is longer. A thread holds four accesses in softmax, in about 48
+  registers, and two in a normalisation, which holds its vectors as well.
+* Registers may let fewer than six such blocks share a unit, as they do for long rows. A thread of softmax then holds
+  two accesses, in 32 registers, with which a unit is full of threads. A normalisation does not fit into 32 registers:
+  its threads hold four accesses instead, in layernorm of two rows, so that each element of its two vectors is used
+  twice.
+* In that case the compiler tends to take a few registers too many for the number of blocks that the rule counts on, and
+  is told the number. An operator with one vector is left alone: RMS normalisation became slower by it.
+* Where there are too few rows to fill the chip, they are spread over more blocks and threads: one row a block, and down
+  to one access a thread.
 """
 
 from __future__ import annotations
@@ -25,18 +29,18 @@ from core.tiling.constraints import power_of_two
 from core.tiling.proposals import vector_elements
 
 _LANES = 32
-#: Bytes of an access of a thread; of a block's rows, where they are short; and most of two rows.
+#: Bytes: of a thread's access to memory; of a block's rows, where they are short; and the most that two rows may have.
 _ACCESS_BYTES, _TILE_BYTES, _PAIR_BYTES = 16, 4096, 32768
-#: Accesses of a thread; with vectors; and each of them where few blocks share a unit.
+#: Accesses that a thread holds, without vectors and with them.
 _PLAIN, _WITH_VECTORS = 4, 2
+#: The same where fewer than `_ENOUGH` blocks share a unit.
 _FEW_PLAIN, _FEW_WITH_VECTORS = 2, 4
-#: Blocks that share a unit, at least; fewer are few.
 _ENOUGH = 6
-#: Registers of a thread beside what it holds; read off what the compiler makes without spilling.
+#: Registers of a thread beside what it holds: what the compiler takes when it does not spill.
 _OVERHEAD = 16
-#: Registers of a thread come in steps, and what is estimated may be one too much.
+#: Registers are given to a thread in steps of this, and the estimate may be one step too high.
 _STEP = 8
-#: Most rows of a block, as many as the shortest rows need.
+#: The most rows that a block has.
 _MOST_ROWS = 64
 #: Vectors as long as a row that an operator reads beside its matrices.
 _VECTORS = {"softmax": 0, "layernorm": 2, "rmsnorm": 1, "add_rmsnorm": 1}
@@ -62,7 +66,10 @@ def block(chip: Chip, kernel: KernelShape) -> tuple[int, int]:
 
 
 def resident(chip: Chip, kernel: KernelShape, rows: int, threads: int) -> int:
-    """Blocks that the compiler is asked to let a unit hold, 0 for none: where few hold what they need."""
+    """How many blocks a unit shall hold, for the compiler to keep to; 0 where the compiler decides alone.
+
+    It is asked only where few blocks share a unit, and where the grid has enough of them to share it.
+    """
     units, matrix_rows = chip.main_unit.count, kernel.dimensions.get("M")
     if units is not None and matrix_rows is not None and matrix_rows <= rows * units:
         return 0
@@ -76,7 +83,7 @@ def spills(chip: Chip, kernel: KernelShape, rows: int, threads: int, blocks: int
     """Why a thread cannot hold its part of the rows in registers; None where it can.
 
     Args:
-        blocks: that a unit is asked to hold, 0 for as many as it happens to.
+        blocks: how many of them a unit shall hold; 0 where the compiler decides alone.
     """
     unit, needed = chip.main_unit, _registers(kernel, rows, threads) - _STEP
     registers = unit.registers
@@ -97,6 +104,7 @@ def _vectors(kernel: KernelShape) -> int:
 
 
 def _few(chip: Chip, kernel: KernelShape, rows: int, threads: int) -> bool:
+    """Whether too few of these blocks share a unit."""
     share = _share(chip, kernel, rows, threads)
     return share is not None and share < _ENOUGH
 
@@ -107,7 +115,7 @@ def _share(chip: Chip, kernel: KernelShape, rows: int, threads: int) -> int | No
 
 
 def _threads(chip: Chip, kernel: KernelShape, rows: int, accesses: int) -> int:
-    """Threads that hold about so many accesses of 16 bytes each: a power of two, one access more for half of them."""
+    """Threads that hold about so many accesses each: the power of two above, or half of it for one access more each."""
     vector, most = vector_elements(kernel), chip.limits.threads_per_block or 1024
     threads = power_of_two(-(-rows * kernel.dimensions["N"] // (accesses * vector)))
     half = threads // 2

@@ -17,12 +17,12 @@ _ROW_BYTES = 16
 _CONSUMERS, _SIDE, _DEPTH_BYTES = 256, 128, 128
 #: What `warp_specialized` is for: one warpgroup that multiplies, on tiles with fewer elements.
 _CONSUMER, _ROWS, _LARGEST_TILE = 128, 64, 128 * 128
-#: What `split` is for: so many rows and terms, and tiles of 64 x 64 for no more than half of the units. Fewer rows live
-#: on the bandwidth of B.
+#: What `split` is for: so many rows of A and terms of a sum at least, and tiles of 64 x 64 for at most half of the
+#: units. With fewer rows, reading B takes the time.
 _LEAST_ROWS, _LONG_K = 128, 8192
-#: In how many parts K is shared: 3, 5 or 7 leave units idle that 4, 6 or 8 would use, or need more room than there is.
+#: Into how many parts K is divided. 3, 5 and 7 leave units idle that the next even number uses.
 _SPLITS = (1, 2, 4, 6, 8)
-#: Elements of a tile whose products are so short that a stage more in flight is worth more than they are.
+#: Elements of a small tile: one more stage of loads in flight is worth more to it than products in flight.
 _SMALL_TILE = 64 * 32
 
 
@@ -56,10 +56,11 @@ def variant_rule(chip: Chip, kernel: KernelShape) -> TileRule | None:
 
 
 def _near_tie(kernel: KernelShape, tiles: Tiles, prediction: Prediction) -> float:
-    """Of two like tiles the one whose products stay in flight: measured, it is ahead by more than the model says.
+    """Of two like tiles, prefers the one that keeps products in flight: the model does not see all that it gains.
 
-    The products in flight hold a stage. Small tiles take that stage's time to come rather than their own to multiply,
-    and a long K shows it: 512 x 512 x 16384 in tiles of 64 x 32 is 1.11 to 1.38 times as fast without.
+    Products in flight keep a stage occupied that loads could use. With small tiles and a long K, loading is what takes
+    the time, and the preference is turned round: on an H200 512 x 512 x 16384 in tiles of 64 x 32 was 1.11 to 1.38
+    times as fast without products in flight (`scripts/explore_gemm.py`).
     """
     small = (number(tiles, "M") or 0) * (number(tiles, "N") or 0) <= _SMALL_TILE
     ahead = _PLAIN if small and kernel.dimensions.get("K", 0) >= _LONG_K else _SHARED
@@ -88,6 +89,16 @@ def _aligned(kernel: KernelShape) -> bool:
     return all(kernel.dimensions.get(name, 1) * element % _ROW_BYTES == 0 for name in ("N", "K"))
 
 
+def _room(chip: Chip, splits: int, units: int) -> int:
+    """Clusters of so many blocks that surely run at once.
+
+    From three blocks on, one less than the descriptor's figures say: it counts 18 clusters of 6 for an H200, of which
+    the driver of one counted 17 (docs/hardware.md).
+    """
+    known = chip.clusters_at_once(splits)
+    return (units // splits if known is None else known) - (splits > 2)
+
+
 def _leave_out(chip: Chip, element: int, units: int) -> Callable[[KernelShape, Tiles], str | None]:
     """Leaves out what one variant does not have, and of another what its design is not for."""
 
@@ -99,15 +110,13 @@ def _leave_out(chip: Chip, element: int, units: int) -> Callable[[KernelShape, T
         if variant == _SPLIT:
             if stays or shares:
                 return "its clusters share K, and do so once"
-            clusters = _tiles(kernel, m, n) or 0
-            # Of more than two blocks one less than the descriptor says: an H200 has room for 17 clusters of 6, not 18
-            # (docs/hardware.md).
-            room = (chip.clusters_at_once(splits) or units // splits) - (splits > 2)
-            if threads != 2 * n or not units < 2 * clusters * splits or clusters > room:
-                return (
-                    f"this variant is for {2 * n} threads, more than half of the units, and the {room} clusters that"
-                    " have room at once"
-                )
+            clusters, room = _tiles(kernel, m, n) or 0, _room(chip, splits, units)
+            if threads != 2 * n:
+                return f"this variant has {2 * n} threads for {n} columns"
+            if not units < 2 * clusters * splits:
+                return f"{clusters} clusters of {splits} blocks leave half of the {units} units idle"
+            if clusters > room:
+                return f"{clusters} clusters of {splits} blocks do not all run at once: there is room for {room}"
             return None
         if splits > 1:
             return f"K is shared in the variant {_SPLIT}"

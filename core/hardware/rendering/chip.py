@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 #: (field of a compute unit, what people call it); fields of its register file have a dot.
 _UNIT_ROWS = (("count", "count"), ("clock_hz", "clock"))
 _RATIO_ROW = ("per_main_unit", "per main unit")
-#: Shown only when known: few chips say it, and what needs it does without.
+#: Shown only when known: it is published for few chips, and what uses it has an answer without it.
 _GROUP_ROW = ("per_group", "per group")
 #: Rows that have no meaning on a unit that runs no waves of threads; shown there only when known.
 _WAVE_ROWS = (

@@ -152,7 +152,12 @@ class Machine:
         return self._occupancy[key]
 
     def slots(self, resident: int, cluster: int) -> int:
-        """Blocks that run at once, so many on a unit, in clusters of so many: a cluster needs room within a group."""
+        """Blocks that run at once on the chip.
+
+        Args:
+            resident: blocks that one unit holds at a time.
+            cluster: blocks of a cluster, which needs room for all of them within a group of units; 1 for none.
+        """
         slots = self.units * resident
         clusters = self.chip.clusters_at_once(cluster, resident) if cluster > 1 else None
         return slots if clusters is None else max(1, min(slots // cluster, clusters)) * cluster

@@ -16,7 +16,6 @@ The driver says how many clusters of each size have room at once (`clusters`): m
 from __future__ import annotations
 
 import argparse
-import ctypes
 import json
 import multiprocessing
 import os
@@ -305,49 +304,20 @@ def time_shape(item: dict[str, Any], options: argparse.Namespace, out: Any) -> N
     out({"final": shape, "cublas_ms": medians[0], "cublas_hot_ms": medians[1], "finals": finals})
 
 
-class _Attribute(ctypes.Structure):
-    """`CUlaunchAttribute` of cuda.h."""
-
-    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_uint * 16))
-
-
-class _Launch(ctypes.Structure):
-    """`CUlaunchConfig` of cuda.h."""
-
-    _fields_ = (
-        ("grid_block_shared", ctypes.c_uint * 7),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_Attribute)),
-        ("count", ctypes.c_uint),
-    )
-
-
 def clusters_of_device(shared: int = 190 * 1024, threads: int = 384) -> dict[str, Any]:
     """Clusters with room at once by their size, as the driver says, of blocks that fill an SM each."""
-    import torch
+    from core.errors import TileHALError
+    from core.runtime.clusters import active_clusters
 
-    ptx = b".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry probe()\n{\nret;\n}\n\0"
-    found: dict[str, Any] = {}
     try:
-        torch.zeros(1, device="cuda")
-        driver, module, function = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p(), ctypes.c_void_p()
-        codes = [
-            driver.cuModuleLoadData(ctypes.byref(module), ptx),
-            driver.cuModuleGetFunction(ctypes.byref(function), module, b"probe"),
-            driver.cuFuncSetAttribute(function, 8, shared),  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        ]
-        for size in range(1, LARGEST_CLUSTER + 1):
-            attribute, number = _Attribute(4), ctypes.c_int()  # CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
-            attribute.value[:3] = (size, 1, 1)
-            launch = _Launch(attributes=ctypes.pointer(attribute), count=1)
-            launch.grid_block_shared[:] = (size * 256, 1, 1, threads, 1, 1, shared)
-            codes.append(driver.cuOccupancyMaxActiveClusters(ctypes.byref(number), function, ctypes.byref(launch)))
-            found[str(size)] = number.value
-        if any(codes):
-            found["codes"] = codes
-    except Exception as error:  # what is timed next does not depend on it
-        found["error"] = f"{type(error).__name__}: {error}"
-    return found
+        return {
+            str(size): count
+            for size, count in active_clusters(
+                0, range(1, LARGEST_CLUSTER + 1), threads=threads, shared_bytes=shared
+            ).items()
+        }
+    except TileHALError as error:  # what is timed next does not depend on it
+        return {"error": error.message}
 
 
 def child(options: argparse.Namespace) -> None:

@@ -1,4 +1,7 @@
-"""The CUDA driver through `ctypes`: its errors, devices and contexts. Nothing but `libcuda` is needed."""
+"""The CUDA driver through `ctypes`: its errors, devices and contexts, and what describes a launch.
+
+Nothing but `libcuda` is needed.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,25 @@ _LIBRARIES = ("libcuda.so.1", "libcuda.so")
 #: `CUdevice_attribute` and `CUstreamCaptureMode` of cuda.h.
 _MAJOR, _MINOR = 75, 76
 _RELAXED = 2
+
+
+class LaunchAttribute(ctypes.Structure):
+    """`CUlaunchAttribute` of cuda.h."""
+
+    _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_uint32 * 16))
+
+
+class LaunchConfig(ctypes.Structure):
+    """`CUlaunchConfig` of cuda.h."""
+
+    _fields_ = (
+        ("grid", ctypes.c_uint32 * 3),
+        ("block", ctypes.c_uint32 * 3),
+        ("shared_bytes", ctypes.c_uint32),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(LaunchAttribute)),
+        ("count", ctypes.c_uint32),
+    )
 
 
 class Driver:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from core.errors import DeviceUnavailable, LaunchError
-from core.runtime.driver import Driver, driver
+from core.runtime.driver import Driver, LaunchAttribute, LaunchConfig, driver
 from core.runtime.extents import Expression, Extent, check_grid
 from core.runtime.plan import Argument, DeviceLaunch, DriverPlan, TensorMap
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
@@ -37,21 +37,6 @@ _SCALARS: Mapping[str, Any] = {
     "float32": ctypes.c_float,
     "float64": ctypes.c_double,
 }
-
-
-class _Attribute(ctypes.Structure):
-    _fields_ = (("id", ctypes.c_int), ("padding", ctypes.c_int), ("value", ctypes.c_uint32 * 16))
-
-
-class _Config(ctypes.Structure):
-    _fields_ = (
-        ("grid", ctypes.c_uint32 * 3),
-        ("block", ctypes.c_uint32 * 3),
-        ("shared_bytes", ctypes.c_uint32),
-        ("stream", _POINTER),
-        ("attributes", ctypes.POINTER(_Attribute)),
-        ("count", ctypes.c_uint32),
-    )
 
 
 class PlannedKernel:
@@ -205,13 +190,13 @@ class PlannedKernel:
                 "cuLaunchKernel", function, *grid, *block, shared, _POINTER(stream), pointers, None
             )  # fmt: skip
             return
-        array = (_Attribute * len(attributes))(*attributes)
-        config = _Config(
+        array = (LaunchAttribute * len(attributes))(*attributes)
+        config = LaunchConfig(
             (ctypes.c_uint32 * 3)(*grid),
             (ctypes.c_uint32 * 3)(*block),
             shared,
             stream,
-            ctypes.cast(array, ctypes.POINTER(_Attribute)),
+            ctypes.cast(array, ctypes.POINTER(LaunchAttribute)),
             len(attributes),
         )
         self._driver.call("cuLaunchKernelEx", ctypes.byref(config), function, pointers, None)
@@ -229,7 +214,9 @@ class _Launch:
         self._block = [Extent(text) for text in launch.block]
         self._shared = Extent(launch.shared_bytes)
         self._conditions = [Expression(text) for text in launch.conditions]
-        self.attributes = [_Attribute(which, 0, (ctypes.c_uint32 * 16)(*value)) for which, value in launch.attributes]
+        self.attributes = [
+            LaunchAttribute(which, 0, (ctypes.c_uint32 * 16)(*value)) for which, value in launch.attributes
+        ]
 
     @property
     def constant_shared_bytes(self) -> int | None:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 #: `CUlaunchAttributeID` of cuda.h.
-_COOPERATIVE, _CLUSTER, _PROGRAMMATIC = 2, 4, 6
+COOPERATIVE, CLUSTER_DIMENSION, PROGRAMMATIC = 2, 4, 6
 
 #: What an expression may hold; everything else is refused when a plan is made.
 _NODES = (
@@ -133,9 +133,9 @@ class DeviceLaunch:
     @property
     def attributes(self) -> tuple[tuple[int, tuple[int, int, int]], ...]:
         """`CUlaunchAttributeID` and value of each attribute that the launch is queued with."""
-        found = [(_CLUSTER, self.cluster)] if self.cluster is not None else []
-        found += [(_PROGRAMMATIC, (1, 0, 0))] if self.programmatic else []
-        found += [(_COOPERATIVE, (1, 0, 0))] if self.cooperative else []
+        found = [(CLUSTER_DIMENSION, self.cluster)] if self.cluster is not None else []
+        found += [(PROGRAMMATIC, (1, 0, 0))] if self.programmatic else []
+        found += [(COOPERATIVE, (1, 0, 0))] if self.cooperative else []
         return tuple(found)
 
 

@@ -68,8 +68,8 @@ def test_structures_and_numbers_are_those_of_cuda_h(tmp_path: Path) -> None:
 def test_the_interpreter_declares_the_same_structures() -> None:
     import ctypes
 
-    from core.runtime.interpreted import _Attribute, _Config
+    from core.runtime.driver import LaunchAttribute, LaunchConfig
 
-    assert (ctypes.sizeof(_Attribute), _Attribute.value.offset) == (72, 8)
-    assert (_Config.block.offset, _Config.shared_bytes.offset, _Config.stream.offset) == (12, 24, 32)
-    assert (_Config.attributes.offset, _Config.count.offset, ctypes.sizeof(_Config)) == (40, 48, 56)
+    assert (ctypes.sizeof(LaunchAttribute), LaunchAttribute.value.offset) == (72, 8)
+    assert (LaunchConfig.block.offset, LaunchConfig.shared_bytes.offset, LaunchConfig.stream.offset) == (12, 24, 32)
+    assert (LaunchConfig.attributes.offset, LaunchConfig.count.offset, ctypes.sizeof(LaunchConfig)) == (40, 48, 56)

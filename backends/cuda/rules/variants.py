@@ -96,7 +96,7 @@ def _room(chip: Chip, splits: int, units: int) -> int:
     the driver of one counted 17 (docs/hardware.md).
     """
     known = chip.clusters_at_once(splits)
-    return (units // splits if known is None else known) - (splits > 2)
+    return max(0, (units // splits if known is None else known) - (splits > 2))
 
 
 def _leave_out(chip: Chip, element: int, units: int) -> Callable[[KernelShape, Tiles], str | None]:
@@ -112,11 +112,11 @@ def _leave_out(chip: Chip, element: int, units: int) -> Callable[[KernelShape, T
                 return "its clusters share K, and do so once"
             clusters, room = _tiles(kernel, m, n) or 0, _room(chip, splits, units)
             if threads != 2 * n:
-                return f"this variant has {2 * n} threads for {n} columns"
+                return f"this variant takes {2 * n} threads, two for each of {n} columns"
             if not units < 2 * clusters * splits:
-                return f"{clusters} clusters of {splits} blocks leave half of the {units} units idle"
+                return f"{clusters} clusters of {splits} leave half of the {units} units idle"
             if clusters > room:
-                return f"{clusters} clusters of {splits} blocks do not all run at once: there is room for {room}"
+                return f"{clusters} clusters of {splits} do not all run at once: there is room for {room}"
             return None
         if splits > 1:
             return f"K is shared in the variant {_SPLIT}"

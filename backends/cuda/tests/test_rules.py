@@ -114,6 +114,23 @@ def test_clusters_that_share_k_have_room_at_once_on_more_than_half_of_the_chip(s
         assert one.prediction.waves == 1
 
 
+def test_shares_of_k_that_are_left_out_have_their_reason() -> None:
+    shape = KernelShape("gemm", "gemm", {"M": 512, "N": 512, "K": 16384}, ("float16", "float16"), gemm.parameters)
+
+    def reasons(chip: core.Chip, **wanted: int) -> set[str]:
+        tiles = {"cluster": 1, "block_M": 128, "block_N": 128, "threads": 256, **wanted}
+        _, refused = candidates(shape, tile_rules(chip, shape), {"variant": "split"})
+        found = [verdict.reason for verdict in refused if tiles.items() <= verdict.tiles.items()]
+        return {reason.removeprefix("cuda.variant: left out: ") for reason in found}
+
+    assert reasons(H200, splits=8) == {"16 clusters of 8 do not all run at once: there is room for 12"}
+    assert reasons(H200, splits=2) == {"16 clusters of 2 leave half of the 132 units idle"}
+    assert reasons(H200, splits=6, threads=128) == {"this variant takes 256 threads, two for each of 128 columns"}
+    # A group of 4 units has no room for a cluster of 6, which is not the same as not to know.
+    small = core.chip("cuda:h200+units.sm.per_group=4")
+    assert reasons(small, splits=6) == {"16 clusters of 6 do not all run at once: there is room for 0"}
+
+
 def test_more_clusters_than_have_room_take_two_waves() -> None:
     tiles = {"block_M": 128, "block_N": 128, "block_K": 64, "num_stages": 4, "threads": 256, "cluster": 1, "workers": 0}
     times = {}

@@ -358,7 +358,13 @@ def test_a_measurement_as_data_has_no_list_of_samples() -> None:
     assert (data["samples"], data["spread"], data["median_s"]) == (3, 0.5, 2.0)
 
 
-def test_the_cache_of_this_machine_has_a_size() -> None:
+def test_the_cache_of_this_machine_has_a_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEHAL_CPU_CACHE_SIZE", "3MiB")
+    assert cache_bytes("cpu") == 3 * 2**20
+    monkeypatch.setenv("TILEHAL_CPU_CACHE_SIZE", "much")
+    with pytest.raises(core.TileHALError, match="TILEHAL_CPU_CACHE_SIZE='much' is not a size"):
+        cache_bytes("cpu")
+    monkeypatch.delenv("TILEHAL_CPU_CACHE_SIZE")
     assert cache_bytes("cpu") >= 2**16
 
 

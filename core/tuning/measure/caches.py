@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from core.compiler.cache.settings import parse_size
 from core.tuning.measure.host import Call
 
 if TYPE_CHECKING:
@@ -18,13 +20,18 @@ UNKNOWN_CACHE_BYTES = 64 * 2**20
 def cache_bytes(device: torch.device | str) -> int:
     """Bytes of the last cache before a device's memory; `UNKNOWN_CACHE_BYTES` where nothing says.
 
-    Asked of torch for an accelerator (`L2_cache_size`), of Linux for the CPU.
+    Asked of torch for an accelerator (`L2_cache_size`), of Linux for the CPU. In `TILEHAL_CPU_CACHE_SIZE` a user says it for
+    the CPU of a virtual machine, which lists the whole of a cache that it has a part of, or none.
+
+    Raises:
+        TileHALError: the variable holds something that is not a size.
     """
     import torch
 
     where = torch.device(device)
     if where.type == "cpu":
-        return _host_cache_bytes() or UNKNOWN_CACHE_BYTES
+        said = os.environ.get("TILEHAL_CPU_CACHE_SIZE", "")
+        return parse_size(said, "TILEHAL_CPU_CACHE_SIZE") if said else _listed_cache_bytes() or UNKNOWN_CACHE_BYTES
     properties = getattr(torch, where.type).get_device_properties(where)
     return int(getattr(properties, "L2_cache_size", 0)) or UNKNOWN_CACHE_BYTES
 
@@ -37,7 +44,7 @@ def host_flush(size_bytes: int) -> Call:
     return buffer.amax
 
 
-def _host_cache_bytes() -> int | None:
+def _listed_cache_bytes() -> int | None:
     """The largest cache that Linux lists for the first CPU."""
     units = {"K": 2**10, "M": 2**20, "G": 2**30}
     sizes = []

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from core.codegen.simt import Product, choose
 from core.hardware import Chip
-from core.tiling import KernelShape, MatrixProduct, Profile, TileRule, Tiles, Value, whole_waves
+from core.tiling import KernelShape, MatrixProduct, Prediction, Profile, TileRule, Tiles, Value, whole_waves
 from core.tiling.constraints import blocks_of, covering, has_variants, number, operand_bytes, power_of_two
 from core.tiling.proposals import elementwise_tiles, row_tiles
 
@@ -14,6 +14,8 @@ from core.tiling.proposals import elementwise_tiles, row_tiles
 _TILE = 16
 #: Up to so many rows of C, a product lives on the bandwidth with which B is read.
 _FEW_ROWS = 64
+#: From this width on, a tile of keys fills shared memory beside 16 queries: latent attention.
+_WIDE = 512
 #: Registers of a thread that may hold sums. Published is what an AP has; this leaves four waves to a scheduler.
 _SUMS = 128
 #: Bytes of a row of an operand's tile: 16 banks of 4 bytes are read at a time.
@@ -35,6 +37,7 @@ def tile_rules(chip: Chip, kernel: KernelShape) -> list[TileRule]:
                 values=_products(chip, kernel) if kernel.operator == "gemm" else _attention(kernel),
                 leave_out=_not_worth_it(chip),
                 inspect=_inspect(chip),
+                weigh=_crowded if kernel.operator == "attention" else None,
             ),
         ]
     if kernel.operator == "reduction":
@@ -74,9 +77,16 @@ def _products(chip: Chip, kernel: KernelShape) -> Mapping[str, Sequence[Value]]:
 
 
 def _attention(kernel: KernelShape) -> Mapping[str, Sequence[Value]]:
-    """Sixteen queries a wave or a multiple; keys as many as shared memory holds twice."""
+    """Sixteen queries a wave or a multiple; keys as many as shared memory holds twice.
+
+    With wide heads all waves share 16 queries, and their keys: there is no room for keys enough to give each wave 16 of
+    them beside more queries, and waves that had rows of the scores and columns of the output could not pass on a row's
+    maximum in registers.
+    """
     queries = kernel.dimensions.get("M")
     few = queries is not None and queries <= 2 * _TILE
+    if not few and kernel.dimensions.get("dim", 0) >= _WIDE:
+        return {"M": (16, 32, 64), "N": (64, 32, 128), "stages": (1, 2), "threads": (128, 256, 64)}
     return {
         "M": (16, 32) if few else (64, 128, 32),
         "N": (64, 32, 128),
@@ -110,6 +120,17 @@ def _shareable(m: int, n: int, waves: int) -> bool:
         waves % rows == 0 and m % (rows * _TILE) == 0 and n % (waves // rows * _TILE) == 0
         for rows in range(1, waves + 1)
     )
+
+
+def _crowded(kernel: KernelShape, tiles: Tiles, prediction: Prediction) -> float:
+    """For `TileRule.weigh`: scores and output beyond `_SUMS` count as much longer as they are more.
+
+    The model does not see it: how many registers a thread may have, nobody has published.
+    """
+    m, n, threads = (number(tiles, key) for key in ("M", "N", "threads"))
+    if m is None or n is None or not threads:
+        return 1.0
+    return max(1.0, m * (n + kernel.dimensions.get("dim", 0)) / threads / _SUMS)
 
 
 def _inspect(chip: Chip) -> Callable[[KernelShape, Tiles, Profile], str | None]:

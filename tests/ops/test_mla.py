@@ -45,6 +45,13 @@ def test_in_the_simulators(target):
     run(target, 16, [70, 9], 96, 2, simulate=True)
 
 
+def test_64_heads_lower_where_shared_memory_holds_32_keys_and_their_tiles_work_in_the_simulator():
+    chosen = mla_decode.compile(4, 64, 2048, target="metax:c500", build=False).config
+    assert not chosen.rejected
+    tiles = {name: entry.effective for name, entry in chosen.entries.items()}
+    run("metax:c500", 20, [70, 9], 96, dim=512, rope=64, simulate=True, **tiles)
+
+
 @given(M=st.integers(1, 40), lengths=st.lists(st.integers(1, 90), min_size=1, max_size=3), splits=st.integers(1, 5))
 @settings(max_examples=3, deadline=None)
 def test_any_lengths(M, lengths, splits):
@@ -61,4 +68,4 @@ def test_an_h200_is_offered_tiles_that_it_can_launch_and_shares_of_long_caches()
 def test_chips_without_warpgroups_have_the_plain_variant_alone(target):
     ranked = mla_decode.rank(4, 64, 2048, target=target).candidates
     assert {c.tiles["variant"] for c in ranked} == {"pipelined"}
-    assert {c.weight for c in ranked} == {1.0}
+    assert min(c.weight for c in ranked) == 1.0

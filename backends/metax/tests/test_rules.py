@@ -10,6 +10,7 @@ import tilelang.language as T
 import core
 from backends.metax.rules import tile_rules
 from core.ops.attention import attention
+from core.ops.mla import mla_decode
 from core.tiling import KernelShape, TileParameter, candidates
 
 C500, C550 = core.chip("metax:c500"), core.chip("metax:c550")
@@ -132,6 +133,20 @@ def test_attention_is_refused_exactly_where_its_weights_would_have_to_move_betwe
             assert any("stays where its rows are" in verdict.reason for verdict in ranking.refused)
             with pytest.raises(core.TileHALError, match="conflict between scores and weights"):
                 core.compile(prim_func, target="metax:c500")
+
+
+@pytest.mark.parametrize("target", ["metax:c500", "metax:c550", "metax:c600", "metax:c600-u"])
+@pytest.mark.parametrize("heads", [48, 64, 128])
+def test_heads_over_a_wide_cache_share_columns_in_both_products_and_stay_in_registers(target: str, heads: int) -> None:
+    tiles = mla_decode.rank(4, heads, 2048, target=target).candidates[0].tiles
+    rows, keys, waves = tiles["block_M"], tiles["block_N"], int(tiles["threads"]) // 64
+    assert keys % (16 * waves) == 0
+    assert rows * (keys + 512) // tiles["threads"] <= 128
+
+
+def test_attention_with_wide_heads_has_a_tile_for_64_kib_too() -> None:
+    ranking = attention.rank(batch=1, heads=4, kv_heads=4, M=128, N=4096, dim=512, target="metax:c500")
+    assert [ranking.candidates[0].tiles[name] for name in ("block_M", "threads")] == [16, 64]
 
 
 def test_a_chip_with_twice_the_shared_memory_gets_another_tile_which_uses_it() -> None:

@@ -15,14 +15,18 @@ import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm
 
 #: exp(x) = exp2(x · log2 e): every chip's exponential unit works in base 2.
 LOG2_E = 1.4426950408889634
+#: The smallest and the largest scale with which scores can be multiplied: times log2(e) they are normal float32
+#: numbers. With `tl.enable_fast_math` smaller ones count as 0.
+_LEAST_SCALE, _LARGEST_SCALE = 2.0**-126 / LOG2_E, 2.0**127 / LOG2_E
 
 
 def in_base_two(scale: float | None, dim: int) -> float:
     """The scores' scale (None is 1 / sqrt(dim)) times log2(e).
 
     Raises:
-        KernelError: it is not above 0. Scores are masked, and their maximum taken, before they are scaled: a factor of
-            0 would bring masked keys back, a negative one would turn the maximum round.
+        KernelError: it is not above 0, or float32 does not hold it. Scores are masked, and their maximum taken, before
+            they are scaled: a factor of 0 times a masked score, minus infinity, is NaN, and a negative one would turn
+            the maximum round.
     """
     if scale is None:
         return float(dim**-0.5 * LOG2_E)
@@ -30,6 +34,12 @@ def in_base_two(scale: float | None, dim: int) -> float:
         raise KernelError(
             f"the scale of the scores is {scale!r}, and it is a number above 0",
             hint="negate the queries instead; without a scale it is 1 / sqrt(dim)",
+        )
+    if not _LEAST_SCALE <= scale <= _LARGEST_SCALE:
+        raise KernelError(
+            f"the scale of the scores is {scale!r}, and float32 holds scales from {_LEAST_SCALE:.3g} to"
+            f" {_LARGEST_SCALE:.3g}",
+            hint="multiply the queries by a part of it; without a scale it is 1 / sqrt(dim)",
         )
     return scale * LOG2_E
 

@@ -15,12 +15,13 @@ import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
-#: Threads of a warpgroup, lanes of a warp (all of the loading one arrive), and warps of a group (a lane of each does).
+#: Threads of a warpgroup; lanes of a warp, all of which arrive at a barrier where the warp loads; warps of a group, of
+#: each of which one lane arrives where a part of a tile is given back.
 GROUP, LANES, WARPS = 128, 32, 4
 #: Heads of a block, and keys of a tile.
 HEADS, KEYS = 64, 64
-#: A row's maximum stays until a score is above it by more than this, in base 2: weights are at most 256, and float16
-#: goes to 65504.
+#: How far a score may rise above the maximum that is subtracted from it, in base 2, before the maximum follows. A
+#: weight is then at most 2^8 = 256, and the largest float16 is 65504.
 GROWTH = 8.0
 
 
@@ -87,7 +88,7 @@ class Steps:
 
 
 def steps(shapes: Shapes, base2: float) -> Steps:
-    """The steps for tensors of these shapes; `base2` is the scores' scale times log2(e)."""
+    """The steps for tensors of these shapes; `base2` is the scores' scale times log2(e), which is above 0."""
     dim, rope, splits, dtype = shapes.dim, shapes.rope, shapes.splits, shapes.dtype
     half = dim // 2
     score_registers, output_registers = HEADS * KEYS // GROUP, HEADS * half // GROUP
@@ -170,10 +171,11 @@ def steps(shapes: Shapes, base2: float) -> Steps:
 
     @T.macro
     def weigh(s, own, t):
-        """The weights of a tile from its scores, and the maximum and the factor for what was before.
+        """The weights of a tile from its scores; the maximum, and the factor that brings earlier sums down to it.
 
-        The maximum is what is subtracted: any number near the largest score will do. It only follows a score that is
-        more than `GROWTH` above it, so that the output is seldom multiplied.
+        Softmax is the same whatever number is subtracted from all scores of a row, as long as no weight overflows. So
+        the maximum stays where it is until a score is more than `GROWTH` above it, and the output is seldom multiplied.
+        It starts at minus infinity, so that the first tile's is always taken.
         """
         if (s.first_tile + t + 1) * KEYS > s.length:
             for i, j in T.Parallel(HEADS, KEYS):
@@ -199,14 +201,14 @@ def steps(shapes: Shapes, base2: float) -> Steps:
 
     @T.macro
     def add_up(own):
-        """The weights into their sum, for which nobody waits."""
+        """Adds the weights to the row's sum, beside the product that is in flight: nobody waits for the sum."""
         T.reduce_sum(own.scores, own.tile_sum, dim=1)
         for i in T.Parallel(HEADS):
             own.row_sum[i] = own.row_sum[i] * own.rescale[i] + own.tile_sum[i]
 
     @T.macro
     def adopt(s, own, which):
-        """The maximum that the other group published, and the factor for what was before."""
+        """Takes over the maximum that the other group published, and the factor that brings earlier sums down to it."""
         T.copy(own.row_max, own.old_max)
         T.copy(s.rows[which, :], own.row_max)
         for i in T.Parallel(HEADS):
@@ -221,7 +223,7 @@ def steps(shapes: Shapes, base2: float) -> Steps:
 
     @T.macro
     def rescale(own):
-        """The output to the last maximum; each thread leaves it out where the maxima of its rows have not changed."""
+        """Brings the output down to the new maximum; a thread whose rows have kept theirs leaves it as it is."""
         changed = T.alloc_var("bool", init=False)
         for i in T.Parallel(HEADS):
             if own.row_max[i] != own.old_max[i]:

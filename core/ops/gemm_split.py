@@ -49,7 +49,8 @@ def split_gemm(
         )
     rows, columns, steps = -(-product.M // block_M), -(-product.N // block_N), -(-product.K // block_K)
     share = -(-steps // splits)
-    # Rows that a block adds up: two at least, of which every thread has one element. The last blocks may have fewer.
+    # Rows that each block of a cluster adds up: an even number, as two rows are one element for every thread that
+    # computes. Together they may be more than the tile has, and the last blocks then store fewer.
     height = 2 * -(-block_M // (2 * splits))
     threads = 128 + 2 * block_N
     width = block_N + _PADDING
@@ -122,7 +123,8 @@ def split_gemm(
                     if s > 0 and thread % 32 == 0:
                         T.mbarrier_arrive(empty[(s - 1) % num_stages])
                 T.wait_wgmma(0)
-            # The sums and the parts take the place of tiles: this block has read its last one, then every block.
+            # `mine` and `parts` lie where the tiles were. After this barrier the block has read its last tile, and may
+            # write `mine`; after that of the cluster every block has, and they may send each other `parts`.
             T.sync_threads()
             if thread >= 128:
                 for j, i in T.Parallel(block_N, block_M):

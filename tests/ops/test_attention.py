@@ -91,6 +91,13 @@ def test_scores_far_from_zero_neither_overflow_nor_vanish():
         ((1, 1, 1, 64, 64, 64), {"scale": 0}, "scale of the scores is 0, and it is a number above 0"),
         ((1, 1, 1, 64, 64, 64), {"scale": -0.125}, "scale of the scores is -0.125"),
         ((1, 1, 1, 64, 64, 64), {"scale": float("nan")}, "scale of the scores is nan"),
+        (
+            (1, 1, 1, 64, 64, 64),
+            {"scale": 1e-39},
+            "scale of the scores is 1e-39, and float32 holds scales from 8.15e-39",
+        ),
+        ((1, 1, 1, 64, 64, 64), {"scale": 3e38}, r"scale of the scores is 3e\+38, .* to 1.18e\+38"),
+        ((1, 1, 1, 64, 64, 64), {"scale": 10**400}, "scale of the scores is 1000"),
     ],
 )
 def test_what_cannot_be_is_refused(shape, options, message):

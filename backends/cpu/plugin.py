@@ -13,7 +13,7 @@ from backends.cpu.detect import tilehal_detect
 from core.plugins import hookimpl
 
 if TYPE_CHECKING:
-    from core.compiler import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
+    from core.compiler import BuiltKernel, CompileOptions, Export, LoweredKernel, Toolchain
     from core.hardware import Chip
     from core.plugins import BuildRequest, Finding
     from core.program import Program
@@ -61,6 +61,14 @@ def tilehal_launcher(chip: Chip, built: BuiltKernel) -> Launcher:
     from backends.cpu.launcher import CpuLauncher
 
     return CpuLauncher(built)
+
+
+@hookimpl
+def tilehal_export(chip: Chip, lowered: LoweredKernel) -> Export:
+    """The library, called as a C function."""
+    from core.codegen import exports
+
+    return exports.c_function(lowered)
 
 
 @hookimpl

@@ -10,7 +10,7 @@ from backends.cuda.detect import tilehal_detect
 from core.plugins import hookimpl
 
 if TYPE_CHECKING:
-    from core.compiler import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
+    from core.compiler import BuiltKernel, CompileOptions, Export, LoweredKernel, Toolchain
     from core.hardware import Chip
     from core.plugins import BuildRequest, Finding
     from core.program import Program
@@ -71,6 +71,13 @@ def tilehal_launcher(chip: Chip, built: BuiltKernel) -> Launcher:
     from core.codegen import native
 
     return native.launcher(built, binary_format=built.metadata["format"], loader="cuda")
+
+
+@hookimpl
+def tilehal_export(chip: Chip, lowered: LoweredKernel) -> Export:
+    from core.codegen import exports
+
+    return exports.cuda_driver(lowered, str(chip.codegen["arch"]))
 
 
 @hookimpl

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from core.compiler.artifacts import BuiltKernel as BuiltKernel
     from core.compiler.artifacts import CompileOptions as CompileOptions
     from core.compiler.artifacts import Evidence as Evidence
+    from core.compiler.artifacts import Export as Export
     from core.compiler.artifacts import LoweredKernel as LoweredKernel
     from core.compiler.artifacts import Resources as Resources
     from core.compiler.artifacts import Toolchain as Toolchain
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "artifacts": ("BuiltKernel", "CompileOptions", "Evidence", "LoweredKernel", "Resources", "Toolchain"),
+        "artifacts": ("BuiltKernel", "CompileOptions", "Evidence", "Export", "LoweredKernel", "Resources", "Toolchain"),
         "files": ("cached_files",),
         "toolchain": ("FoundProgram", "NotFound", "ToolResult", "find_program", "run_tool", "tool_version"),
     },

@@ -1,4 +1,4 @@
-"""What the stages of a compilation hand on: `CompileOptions`, `LoweredKernel`, `BuiltKernel`.
+"""What the stages of a compilation hand on: `CompileOptions`, `LoweredKernel`, `BuiltKernel`, `Export`.
 
 Both kernels are plain data: they go to the cache and come back, in another process, byte for byte. Nothing in them
 refers to TVM or torch objects.
@@ -7,7 +7,7 @@ refers to TVM or torch objects.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -151,3 +151,26 @@ class BuiltKernel:
     def path(self, role: str) -> Path:
         """Path of the file with this role."""
         return self.directory / self.files[role]
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """How a kernel is launched from the folder that `kernel.export()` writes.
+
+    Attributes:
+        launch: the metadata's `launch`, JSON-able. Its `kind` names the launch; `core.runtime.load_exported` runs
+            those of `core.codegen.exports`, any other is for the loader in C.
+        device_type: torch's name of the device that the kernel's tensors are on (`cuda`, `cpu`).
+        binary_role: which of :attr:`BuiltKernel.files` is launched.
+        suffix, source_suffix: of the names of the binary and of the native source in the folder (`.cubin`, `.cu`).
+        interface: (title, the binary's file name, its content) -> a C header, and a C source that includes it, loads
+            the binary from the folder and launches it (docs/export.md has the four functions). `title` is a line for
+            both. It may raise UnsupportedOp.
+    """
+
+    launch: Mapping[str, Any]
+    device_type: str
+    binary_role: str
+    suffix: str
+    source_suffix: str
+    interface: Callable[[str, str, bytes], tuple[str, str]]

@@ -1,6 +1,6 @@
 """Every hook a backend can implement, in the order of a kernel's life.
 
-describe -> detect -> tile -> lower -> build -> launch -> simulate -> fuse -> diagnose
+describe -> detect -> tile -> lower -> build -> launch -> export -> simulate -> fuse -> diagnose
 
 The *owner* of a vendor is the package whose entry point in the group `tilehal.backends` carries the vendor's name.
 An *extension* is a package with an entry point in the group `tilehal.extensions` whose name is the target it extends
@@ -21,7 +21,7 @@ import pluggy
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
+    from core.compiler.artifacts import BuiltKernel, CompileOptions, Export, LoweredKernel, Toolchain
     from core.hardware import Chip
     from core.plugins.records import Answer, BuildRequest, DetectedDevice, Finding, FusionRule
     from core.program import Program
@@ -121,6 +121,17 @@ def tilehal_launcher(chip: Chip, built: BuiltKernel) -> Launcher | None:
 
     Called once per kernel and process, at the first call. May touch the device. Raise `DeviceUnavailable` when there is
     none.
+    """
+    raise NotImplementedError
+
+
+@hookspec(firstresult=True)
+def tilehal_export(chip: Chip, lowered: LoweredKernel) -> Export | None:
+    """How a kernel is launched where there is no TileHAL compiler, only the folder that `kernel.export()` writes.
+
+    Called at each `kernel.export()`, before the kernel is built. Works on every machine: no toolchain, no device. Raise
+    `UnsupportedOp` for a kernel that cannot be launched so. `core.codegen.exports` has the launches of a cubin by the
+    CUDA driver and of a C function in a shared library.
     """
     raise NotImplementedError
 

@@ -54,6 +54,7 @@ RESULT_TYPES: dict[str, ResultType] = {
     "tilehal_toolchain": ResultType("core.compiler.artifacts", "Toolchain"),
     "tilehal_build": ResultType("core.compiler.artifacts", "BuiltKernel"),
     "tilehal_launcher": ResultType("core.runtime.launcher", "Launcher"),
+    "tilehal_export": ResultType("core.compiler.artifacts", "Export"),
     "tilehal_simulator": ResultType("core.runtime.launcher", "Launcher"),
     "tilehal_fusion_rules": ResultType("core.plugins.records", "FusionRule", many=True),
     "tilehal_diagnose": ResultType("core.plugins.records", "Finding", many=True),

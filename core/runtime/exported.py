@@ -198,8 +198,8 @@ def load_exported(directory: Path | str, *, device: int = 0) -> ExportedKernel:
         kind = artifact.metadata["launch"]["kind"]
         if kind not in _KINDS:
             raise ArtifactError(
-                f"{artifact.directory} is launched by {kind!r}, which this TileHAL does not know",
-                hint="export the kernel with the version of TileHAL that loads it",
+                f"{artifact.directory} is launched by {kind!r}, which Python's loader of this TileHAL does not know",
+                hint="run it by its loader in C, or export it with the version of TileHAL that loads it",
             )
         if artifact.metadata["device_type"] != _KINDS[kind]:
             raise ValueError(f"tensors on {artifact.metadata['device_type']} for a launch by {kind}")

@@ -9,7 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jsonschema
@@ -18,6 +20,8 @@ import tilelang.language as T
 import torch
 
 import core
+from core.compiler import Export, LoweredKernel
+from core.plugins import Manager, hookimpl, local_entry, use_manager
 from core.runtime import artifact, exported, load_exported
 from tests.runtime import launch_kernels
 from tests.runtime.standin import Driver, c_compiler
@@ -294,7 +298,7 @@ def test_exports_to_one_folder_come_one_after_the_other(scaled: core.Kernel, tmp
 def test_what_cannot_be_exported_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     for target in ("metax", "ascend"):
         kernel = core.compile(launch_kernels.several(), target=target, build=False)
-        with pytest.raises(core.UnsupportedOp, match="cannot be exported yet"):
+        with pytest.raises(core.UnsupportedOp, match="does not implement tilehal_export"):
             kernel.export(tmp_path / target)
         assert not (tmp_path / target).exists()
 
@@ -312,6 +316,59 @@ def test_a_kernel_that_only_tilelang_s_host_code_can_launch_is_not_exported(tmp_
     kernel = core.compile(scratch, target="cuda:h200", build=False)
     with pytest.raises(core.UnsupportedOp, match="needs global scratch memory"):
         kernel.export(tmp_path / "scratch")
+
+
+def vendor(tilehal_export: Callable[..., Any]) -> Manager:
+    """The CPU's backend and a package that extends it, whose export comes first."""
+    plugin = SimpleNamespace(tilehal_export=hookimpl(tilehal_export))
+    owner = local_entry("cpu", import_module("backends.cpu.plugin"))
+    return Manager([owner, local_entry("cpu", plugin, role="extension", distribution="nova-exports")])
+
+
+def test_a_package_of_a_vendor_gives_an_export_of_its_own(tmp_path: Path) -> None:
+    def queued(chip: core.Chip, lowered: LoweredKernel) -> Export:
+        def interface(title: str, binary: str, content: bytes) -> tuple[str, str]:
+            return f"// {title}\n", f'#include "scaled.h"\n// {binary}, {len(content)} bytes\n'
+
+        return Export({"kind": "nova-queue", "depth": 4}, "cpu", "library", ".nova", ".cc", interface)
+
+    with use_manager(vendor(queued)):
+        kernel = core.compile(launch_kernels.scaled(), target="cpu", out_idx=[3])
+        folder = kernel.export(tmp_path / "scaled")
+    metadata = json.loads((folder / "kernel.json").read_text())
+    jsonschema.validate(metadata, json.loads(Path(artifact.__file__).with_name("artifact.schema.json").read_text()))
+    assert metadata["launch"] == {"kind": "nova-queue", "depth": 4}
+    assert {role: file["name"] for role, file in metadata["files"].items() if role != "launch"} == {
+        "binary": "scaled.nova",
+        "native_source": "scaled.cc",
+        "header": "scaled.h",
+        "loader": "scaled.c",
+    }
+    assert (folder / "scaled.nova").read_bytes() == kernel.build().path("library").read_bytes()
+    assert f"scaled.nova, {(folder / 'scaled.nova').stat().st_size} bytes" in (folder / "scaled.c").read_text()
+    assert (folder / "scaled.h").read_text().startswith("// scaled for cpu:host, exported by TileHAL")
+    with pytest.raises(core.ArtifactError, match="launched by 'nova-queue', which Python's loader") as caught:
+        load_exported(folder)
+    assert "its loader in C" in caught.value.hint
+
+
+def test_what_a_vendor_refuses_to_export_has_the_kernel_s_line(tmp_path: Path) -> None:
+    def refuse(chip: core.Chip, lowered: LoweredKernel) -> Export:
+        raise core.UnsupportedOp("its queue is too short", hint="make it longer")
+
+    with use_manager(vendor(refuse)):
+        kernel = core.compile(launch_kernels.scaled(), target="cpu", out_idx=[3], build=False)
+        with pytest.raises(core.UnsupportedOp, match="too short") as caught:
+            kernel.export(tmp_path / "scaled")
+    assert caught.value.location == kernel.program.location
+    assert not (tmp_path / "scaled").exists()
+
+
+def test_a_vendor_s_export_of_another_type_is_the_package_s_fault(tmp_path: Path) -> None:
+    with use_manager(vendor(lambda chip, lowered: {"kind": "nova-queue"})):
+        kernel = core.compile(launch_kernels.scaled(), target="cpu", out_idx=[3], build=False)
+        with pytest.raises(core.BackendHookError, match="tilehal_export of nova-exports 0 failed: it returned dict"):
+            kernel.export(tmp_path / "scaled")
 
 
 # ---------------------------------------------------------------------------------------------------- from C

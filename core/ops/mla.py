@@ -59,7 +59,8 @@ def mla_decode(
 
     Raises:
         ShapeMismatch: it is not computed of `dtype`.
-        KernelError: the scale is not above 0, or float32 does not hold it; a variant does not have the tile, or is not for such a cache.
+        KernelError: the scale is not above 0, or float32 does not hold it; a variant does not have the tile, or is not
+            for such a cache.
     """
     base2 = in_base_two(scale, dim + rope)
     shapes = Shapes(batch, M, N, dim, rope, splits, dtype)

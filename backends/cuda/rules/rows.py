@@ -11,10 +11,10 @@ from core.tiling.constraints import number
 from core.tiling.proposals import elementwise_tiles, row_tiles, vector_elements
 
 _STAGED, _DIRECT, _BULK = "staged", "direct", "bulk"
-#: The variant for whole rows: on an H200 it was the fastest on each of the twelve rows that were measured
-#: (docs/operators.md). Blocks that stay (`bulk`, or `direct` with workers) are for who asks for them.
+#: The variant for whole rows: the fastest on each of the twelve rows that were measured on an H200 (docs/operators.md).
+#: Blocks that stay (`bulk`, or `direct` with workers) are there for those who ask for them.
 _FIRST = _DIRECT
-#: Elements of a row that is held whole: measured up to 8192, parts are behind.
+#: Elements of the longest row that is held whole. Up to 8192 this was measured to be faster than taking it in parts.
 _WHOLE = 16384
 #: Accesses of a thread for its part of a row in registers, where the block can have more threads.
 _ACCESSES = 4
@@ -53,7 +53,7 @@ def _variants(chip: Chip) -> Mapping[str, Sequence[Value]]:
 
 
 def _asked(chip: Chip, kernel: KernelShape, rows: int, threads: int) -> int:
-    """Blocks that a unit shall hold at a time, of the numbers that the kernel takes; 0 asks nothing."""
+    """The value of `resident`: blocks that a unit shall hold, or the next smaller number that the kernel takes."""
     held = row_blocks.resident(chip, kernel, rows, threads)
     options = (option for option in _options(kernel, "resident") if isinstance(option, int))
     return max((option for option in options if option <= held), default=0)
@@ -70,7 +70,7 @@ def _first(chip: Chip, kernel: KernelShape) -> tuple[Tiles, ...]:
 
 
 def _lacking(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:
-    """For `TileRule.forbid`: what a variant does not have, and what registers do not hold."""
+    """For `TileRule.forbid`: parameters of another variant, and rows that registers do not hold."""
 
     def forbid(kernel: KernelShape, tiles: Tiles) -> str | None:
         variant, resident = tiles.get("variant"), number(tiles, "resident") or 0
@@ -78,9 +78,9 @@ def _lacking(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:
         if variant == _BULK and not (stay and buffers > 1):
             return f"{_BULK} is for blocks that stay and have two buffers or more"
         if variant == _STAGED and (stay or resident):
-            return f"{_STAGED} has no blocks that stay, and asks for no blocks a unit"
+            return f"{_STAGED} has neither blocks that stay nor a number of blocks that a unit shall hold"
         if variant != _BULK and buffers > 1:
-            return f"buffers are of {_BULK}"
+            return f"only {_BULK} has several buffers"
         if variant == _STAGED:
             return None
         if not _whole(kernel, tiles):
@@ -92,7 +92,7 @@ def _lacking(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:
 
 
 def _leave_out(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:
-    """For `TileRule.leave_out`: what another variant or another number of threads is preferred to."""
+    """For `TileRule.leave_out`: what another variant, number of threads or number of blocks a unit is preferred to."""
     most_threads = chip.limits.threads_per_block or 1024
 
     def leave_out(kernel: KernelShape, tiles: Tiles) -> str | None:
@@ -109,7 +109,7 @@ def _leave_out(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:
         if variant != _STAGED and length > most * threads and threads < most_threads:
             return f"{length} elements are more than {most} for each of {threads} threads"
         if resident and resident > _asked(chip, kernel, number(tiles, "M") or 1, threads):
-            return f"{resident} blocks of {threads} threads are not to be asked of a unit"
+            return f"a unit is not asked to hold {resident} blocks of {threads} threads"
         return None
 
     return leave_out

@@ -14,7 +14,9 @@ import tilelang.language as T
 import torch
 
 import core
+from core.codegen.launch import capability
 from core.codegen.native import plan_of
+from core.hardware import load_chips
 from core.ops.attention import attention
 from core.ops.gemm import gemm
 from core.ops.layernorm import layernorm
@@ -148,6 +150,14 @@ def test_chips_before_hopper_launch_in_turn(target: str) -> None:
     plan = plan_of(kernel.lowered)
     assert plan is not None
     assert not any(launch.programmatic for launch in plan.launches)
+
+
+def test_the_descriptor_says_which_chips_can() -> None:
+    for chip in load_chips("backends.cuda"):
+        assert ("programmatic_launch" in chip.features) == (capability(str(chip.codegen["arch"]))[0] >= 90), chip.name
+    h200 = core.chip("cuda:h200")
+    without = h200.model_copy(update={"features": tuple(set(h200.features) - {"programmatic_launch"})})
+    assert WAIT not in softmax.compile(64, 1024, target=without, build=False).get_kernel_source()
 
 
 def test_it_can_be_switched_off() -> None:
@@ -456,6 +466,28 @@ def test_a_chain_of_launches_gives_what_they_give_in_turn(rounds: int) -> None:
     first, second = start.clone(), torch.empty_like(start)
     chain(kernel, first, second, 400)
     assert torch.equal(first, expected(start, 400))
+
+
+@pytest.mark.gpu
+@on_a_device
+def test_a_launch_whose_own_wait_is_skipped_hides_nothing_from_the_one_behind_it() -> None:
+    @T.prim_func
+    def may_wait(A: T.Tensor((128,), "float32"), B: T.Tensor((128,), "float32"), waits: T.int32):
+        with T.Kernel(1, threads=128):
+            if waits > 0:
+                T.pdl_sync()
+                for i in T.Parallel(128):
+                    B[i] = A[i]
+
+    kernel, between = core.compile(moving(2000), target="cuda"), core.compile(may_wait, target="cuda")
+    start = torch.randint(0, 1000, (ELEMENTS,), device="cuda").float()
+    first, second, unused = start.clone(), torch.empty_like(start), torch.zeros(128, device="cuda")
+    for _ in range(100):
+        kernel(first, second)
+        between(unused, unused, 0)
+        kernel(second, first)
+        between(unused, unused, 0)
+    assert torch.equal(first, expected(start, 200))
 
 
 @pytest.mark.gpu

@@ -5,14 +5,15 @@
     python scripts/explore_rows.py --rows softmax-4096x8192 --variants bulk direct
     python scripts/explore_rows.py --dry                         # no device: registers, spills, blocks a unit holds
 
-Every configuration is compiled first, in parallel, and Triton's with them: as the compiler likes it, and with as many
-blocks a unit as few registers allow (`resident`). What spills then, or has more blocks that stay than the chip holds at
-a time, is not measured. Then a child process, which is replaced when a kernel hangs or faults,
-takes one row after the other: each kernel is checked on fresh random data against torch in float64, its output filled
-with NaN before; those that are right are sampled in turn with Triton's kernel, plain and overlapped (the
-configuration of each chosen by measuring, as `tilehal bench` does), and a copy of the same bytes, with cold caches; the
-best of each variant once more, for longer.
-The ratios in the last table are of that round: above 1 ours is faster.
+Every configuration is compiled first, in parallel, and Triton's with them. Each is compiled twice: as the compiler
+likes it, and told to leave a unit room for several blocks (`resident`). What spills, or has more blocks that stay than
+the chip holds at a time, is not measured.
+
+A child process, which is replaced when a kernel hangs or faults, then takes one row after the other. Each kernel is
+checked on fresh random data against torch in float64, its output filled with NaN before. Those that are right are
+sampled in turn with a copy of the same bytes and with Triton's kernel, plain and overlapped (the configuration of each
+chosen by measuring, as `tilehal bench` does), with cold caches. The best of each variant are sampled once more, for
+longer: the ratios in the last table are of this round, and above 1 ours is faster.
 """
 
 from __future__ import annotations

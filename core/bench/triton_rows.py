@@ -1,7 +1,7 @@
 """The Triton row kernels at their best: rows a program and warps are chosen by measuring all of them first.
 
-Twice: launched as Triton does it unasked, each when the one in front of it has ended; and overlapped, each beginning
-while the one in front of it ends (programmatic dependent launch), where the device and Triton can.
+They take part twice: as Triton launches them by default, each when the one in front of it has ended; and overlapped,
+each beginning while the one in front of it ends (programmatic dependent launch), where the device and Triton can.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core.bench.workloads.base import NotMeasured, empty_like
 
 #: The contenders by name, and whether their launches overlap.
 CONTENDERS = {TRITON: False, TRITON_OVERLAPPED: True}
-#: Vectors as long as a row that a kernel reads beside its matrices; the operators there are kernels of.
+#: The operators that there are kernels of, with the number of vectors (weight, bias) that each reads.
 _VECTORS = {"softmax": 0, "layernorm": 2, "rmsnorm": 1}
 OPERATORS = tuple(_VECTORS)
 #: Capability of the first devices on which launches can overlap (CUDA Programming Guide, Programmatic Dependent Launch
@@ -146,7 +146,7 @@ def _width(columns: int) -> int:
 
 
 def _options(config: Config, rows: int, columns: int, overlapped: bool) -> dict[str, Any]:
-    """What compiling and launching are asked with; the same for both, as they make the key of Triton's cache."""
+    """The options of compiling and of launching: the same, since they are part of the key of Triton's cache."""
     width = _width(columns)
     exact = rows % config.rows == 0 and width == columns
     constants = {"columns": columns, "ROWS": config.rows, "WIDTH": width, "EXACT": exact, "OVERLAPPED": overlapped}

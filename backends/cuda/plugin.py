@@ -21,9 +21,6 @@ __all__ = ["tilehal_chips", "tilehal_detect"]
 
 #: What `options=` of a compilation may hold, see docs/cuda.md.
 OPTIONS = ("aligned_rows", "overlap_launches", "tf32")
-#: Compute capability, as `sm_90` has it, from which launches can start before those in front of them have ended (CUDA
-#: Programming Guide, Programmatic Dependent Launch and Synchronization).
-_OVERLAPS = 90
 
 
 @hookimpl
@@ -37,17 +34,15 @@ def tilehal_tile_rules(chip: Chip, kernel: KernelShape) -> Sequence[TileRule]:
 def tilehal_lower(chip: Chip, program: Program, options: CompileOptions) -> LoweredKernel:
     from backends.cuda.shared_memory import with_static
     from core.codegen import native
-    from core.codegen.launch import capability
 
     options.check_backend("cuda", OPTIONS)
-    arch = str(chip.codegen["arch"])
     lowered = native.lower(
         program,
         chip,
         options,
         language="cuda",
-        tvm_target={"kind": "cuda", "arch": arch},
-        overlap=capability(arch)[0] >= _OVERLAPS and bool(options.backend.get("overlap_launches", True)),
+        tvm_target={"kind": "cuda", "arch": str(chip.codegen["arch"])},
+        overlap="programmatic_launch" in chip.features and bool(options.backend.get("overlap_launches", True)),
     )
     return with_static(lowered)
 

@@ -236,6 +236,28 @@ def test_fewer_iterations_than_stages_and_none_at_all() -> None:
         torch.testing.assert_close(kernel(a, b), a.float() @ b.float(), atol=1e-4, rtol=1e-5)
 
 
+def test_a_branch_that_no_iteration_takes_does_not_stand_in_the_way_of_stages() -> None:
+    @T.prim_func
+    def main(A: T.Tensor((64, 128), "float16"), B: T.Tensor((128, 64), "float16"), C: T.Tensor((64, 64), "float32")):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_shared((64, 32), "float16")
+            b = T.alloc_shared((32, 64), "float16")
+            c = T.alloc_fragment((64, 64), "float32")
+            T.clear(c)
+            for k in T.Pipelined(4, num_stages=2):
+                T.copy(A[0, k * 32], a)
+                T.copy(B[k * 32, 0], b)
+                T.gemm(a, b, c)
+                if (k + 1) * 32 > 128:
+                    T.clear(c)
+            T.copy(c, C)
+
+    kernel = core.compile(main, target="metax:c500", out_idx=[2], simulate=True)
+    assert any("1 loop(s) pipelined" in rewrite for rewrite in kernel.provenance.rewrites)
+    a, b = torch.randn(64, 128).half(), torch.randn(128, 64).half()
+    torch.testing.assert_close(kernel(a, b), a.float() @ b.float(), atol=1e-4, rtol=1e-5)
+
+
 def operands(kernel: Any) -> Any:
     return kernel.program.signature.arguments[:2]
 

@@ -29,14 +29,19 @@ def stage_loops(prim_func: Any) -> Pipelined:
     Copies from global to shared memory whose buffer nothing else in the loop writes, and nothing reads before, go to
     stage 0 and the rest to the last.
 
+    The function is simplified before: what the pipeline would leave out of a loop (a mask that no tile needs) must not
+    be counted among the statements that have a stage.
+
     Assumes: a `T.Pipelined` loop is a serial `For` annotated `num_stages`, and `PipelinePlanning` takes
     `tl_pipeline_order` and `tl_pipeline_stage` as they are.
     """
     from tilelang.ir import get_stmt_span, set_stmt_span
-    from tvm import tirx
+    from tilelang.transform import Simplify
+    from tvm import IRModule, tirx
     from tvm.ir import Op
 
     result = Pipelined(prim_func)
+    simplified = Simplify()(IRModule({"main": prim_func}))["main"]
 
     def rewrite(loop: Any) -> Any:
         stages = int(loop.annotations.get("num_stages", 0))
@@ -68,9 +73,9 @@ def stage_loops(prim_func: Any) -> Pipelined:
             set_stmt_span(staged, span)
         return staged
 
-    body = tirx.stmt_functor.ir_transform(prim_func.body, None, rewrite, ["tirx.For"])
+    body = tirx.stmt_functor.ir_transform(simplified.body, None, rewrite, ["tirx.For"])
     if result.staged:
-        result.prim_func = prim_func.with_body(body, prim_func.span)
+        result.prim_func = simplified.with_body(body, prim_func.span)
     return result
 
 

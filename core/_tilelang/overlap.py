@@ -192,12 +192,28 @@ class _Waiting:
         """The trigger, under the condition that a block may be among the last to start; nothing where none triggers."""
         from tvm import arith, tirx
 
+        most = self._most_at_once()
+        if most is None:
+            return []
+        index, total = self._index_and_total()
+        condition = arith.Analyzer().simplify(tirx.all(total > most, index >= total - most))
+        if isinstance(condition, tirx.IntImm):
+            return [_evaluate(_TRIGGER)] if int(condition) else []
+        return [tirx.IfThenElse(condition, _evaluate(_TRIGGER), None)]
+
+    def _most_at_once(self) -> int | None:
+        """Blocks that the chip holds at most; None where that is unknown, or not every axis of the grid was met."""
+        from tvm import tirx
+
         threads = prod(int(extent) for tag, extent in self.extents.items() if not tag.startswith(_GRID))
         axes = sum(tag.startswith(_GRID) for tag in self.extents)
         known = isinstance(self.shared, int | tirx.IntImm) and len(self.blocks) == axes
-        most = self.room(threads, int(self.shared)) if known else None
-        if most is None:
-            return []
+        return self.room(threads, int(self.shared)) if known else None
+
+    def _index_and_total(self) -> tuple[Any, Any]:
+        """A block's place in the order in which blocks are started, and how many there are."""
+        from tvm import tirx
+
         blocks = [self.blocks[tag] for tag in sorted(self.blocks)]
         if all(isinstance(extent, tirx.IntImm) for _, extent in blocks) and prod(int(e) for _, e in blocks) >= 1 << 31:
             blocks = [(variable.astype("int64"), extent.astype("int64")) for variable, extent in blocks]
@@ -206,11 +222,7 @@ class _Waiting:
         index: Any = 0
         for variable, extent in reversed(blocks):
             index = index * extent + variable
-        total: Any = prod((extent for _, extent in blocks[1:]), start=blocks[0][1])
-        condition = arith.Analyzer().simplify(tirx.all(total > most, index >= total - most))
-        if isinstance(condition, tirx.IntImm):
-            return [_evaluate(_TRIGGER)] if int(condition) else []
-        return [tirx.IfThenElse(condition, _evaluate(_TRIGGER), None)]
+        return index, prod((extent for _, extent in blocks[1:]), start=blocks[0][1])
 
 
 def _evaluate(name: str) -> Any:

@@ -44,14 +44,14 @@ def variant_rule(chip: Chip, kernel: KernelShape) -> TileRule | None:
             "cuda.variant",
             "few tiles: small ones, each with a warp that only copies and as many stages as there is room for",
             values=values,
-            leave_out=_leave_out(chip, operand_bytes(kernel), units),
+            leave_out=_leave_out(chip, operand_bytes(kernel)),
             weigh=_near_tie,
         )
     return TileRule(
         "cuda.variant",
         "blocks that stay load the next tile's operands while they store this one's result; neighbours share a tile",
         values={**_values(_APART, _PLAIN), "cluster": (2, 1), "workers": (units, 0)},
-        leave_out=_leave_out(chip, operand_bytes(kernel), units),
+        leave_out=_leave_out(chip, operand_bytes(kernel)),
     )
 
 
@@ -89,6 +89,20 @@ def _aligned(kernel: KernelShape) -> bool:
     return all(kernel.dimensions.get(name, 1) * element % _ROW_BYTES == 0 for name in ("N", "K"))
 
 
+def _split_unwanted(chip: Chip, kernel: KernelShape, tiles: Tiles) -> str | None:
+    """Why K is not shared with these tiles, or None: all clusters shall run at once, on more than half of the units."""
+    m, n, threads = (number(tiles, key) or 0 for key in ("M", "N", "threads"))
+    splits, units = number(tiles, "split_K") or 1, chip.main_unit.count or 0
+    clusters, room = _tiles(kernel, m, n) or 0, _room(chip, splits, units)
+    if threads != 2 * n:
+        return f"this variant takes {2 * n} threads, two for each of {n} columns"
+    if 2 * clusters * splits <= units:
+        return f"{clusters} clusters of {splits} leave half of the {units} units idle"
+    if clusters > room:
+        return f"{clusters} clusters of {splits} do not all run at once: there is room for {room}"
+    return None
+
+
 def _room(chip: Chip, splits: int, units: int) -> int:
     """Clusters of so many blocks that surely run at once.
 
@@ -99,7 +113,7 @@ def _room(chip: Chip, splits: int, units: int) -> int:
     return max(0, (units // splits if known is None else known) - (splits > 2))
 
 
-def _leave_out(chip: Chip, element: int, units: int) -> Callable[[KernelShape, Tiles], str | None]:
+def _leave_out(chip: Chip, element: int) -> Callable[[KernelShape, Tiles], str | None]:
     """Leaves out what one variant does not have, and of another what its design is not for."""
 
     def unwanted(kernel: KernelShape, tiles: Tiles) -> str | None:
@@ -108,16 +122,7 @@ def _leave_out(chip: Chip, element: int, units: int) -> Callable[[KernelShape, T
         m, n, k, threads = (number(tiles, key) or 0 for key in ("M", "N", "K", "threads"))
         splits = number(tiles, "split_K") or 1
         if variant == _SPLIT:
-            if stays or shares:
-                return "its clusters share K, and do so once"
-            clusters, room = _tiles(kernel, m, n) or 0, _room(chip, splits, units)
-            if threads != 2 * n:
-                return f"this variant takes {2 * n} threads, two for each of {n} columns"
-            if not units < 2 * clusters * splits:
-                return f"{clusters} clusters of {splits} leave half of the {units} units idle"
-            if clusters > room:
-                return f"{clusters} clusters of {splits} do not all run at once: there is room for {room}"
-            return None
+            return "its clusters share K, and do so once" if stays or shares else _split_unwanted(chip, kernel, tiles)
         if splits > 1:
             return f"K is shared in the variant {_SPLIT}"
         if variant == _PLAIN:

@@ -135,9 +135,11 @@ class KernelFactory:
             if given is None or given in allowed:
                 continue
             here = " with these arguments" if callable(declared) else ""
+            others = ", ".join(other for other in self.dtypes if other != name) if callable(declared) else ""
+            hint = f"name one of these as {name}, and convert tensors to it with `.to`"
             raise ShapeMismatch(
                 f"{self.name} has no {name} {given}{here}: it is one of {', '.join(allowed)}",
-                hint=f"name one of these as {name}, and convert tensors to it with `.to`",
+                hint=f"{hint}; or give it with another {others}" if others else hint,
                 location=self.location,
                 details={"argument": name, "dtype": str(given), "allowed": list(allowed)},
             )

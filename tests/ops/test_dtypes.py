@@ -105,6 +105,17 @@ def test_sums_hold_every_operand_and_results_are_of_their_kind():
             gemm.compile(16, 16, 16, target="cpu", build=False, **wrong)
 
 
+def test_grouped_products_of_integers_are_told_their_sums():
+    grouped, call = factory("grouped_gemm.grouped_gemm"), {"groups": 1, "M": 16, "N": 16, "K": 16, **TILES}
+    with pytest.raises(core.ShapeMismatch, match="has no dtype int8 with these arguments") as caught:
+        grouped.compile(**call, dtype="int8", target="cpu", build=False)
+    assert "or give it with another accum_dtype" in caught.value.hint
+    kernel = grouped.compile(**call, dtype="int8", accum_dtype="int32", out_dtype="int32", target="cpu")
+    a, b = (torch.randint(-128, 128, shape, dtype=torch.int8) for shape in ((16, 16), (1, 16, 16)))
+    got = kernel(a, b, torch.tensor([0, 16], dtype=torch.int32))
+    assert torch.equal(got, a.int() @ b[0].int())
+
+
 def test_a_call_with_tiles_and_a_ranking_refuse_the_same():
     with pytest.raises(core.ShapeMismatch, match="has no dtype int32"):
         factory("softmax.softmax").rank(4, 32, dtype="int32", target="cpu")

@@ -1,5 +1,6 @@
 """The cost model's terms, each by a relation that physics gives; how good the sum is, `test_replay.py` says."""
 
+import importlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -92,6 +93,30 @@ def test_registers_are_those_of_the_fragments_and_some_more_and_what_does_not_fi
     # Larger tiles read less from shared memory for each operation, were it not for the spills.
     shared = [predict(profile_of(gemm(4096, 4096, 4096, 256, n, 64, 2, 256)), H200).terms["shared"] for n in (256, 128)]
     assert shared[0] > shared[1]
+
+
+#: What ptxas gave blocks of `direct` for sm_90a (`scripts/compare_registers.py`): module, operator, columns, rows,
+#: threads, dtype, registers.
+TAKEN = [
+    ("softmax", "softmax", 4096, 1, 128, "float16", 46),
+    ("softmax", "softmax", 1024, 4, 128, "float16", 56),
+    ("softmax", "softmax", 4096, 1, 256, "float32", 32),
+    ("layernorm", "layernorm", 4096, 2, 256, "float16", 72),
+    ("layernorm", "layernorm", 8192, 1, 256, "float16", 104),
+    ("rmsnorm", "rmsnorm", 4096, 1, 256, "float16", 40),
+    ("rmsnorm", "add_rmsnorm", 4096, 1, 256, "float16", 45),
+]
+
+
+@pytest.mark.parametrize(("module", "name", "columns", "rows", "threads", "dtype", "taken"), TAKEN)
+def test_registers_of_rows_that_stay_in_them_are_about_what_the_compiler_takes(
+    module: str, name: str, columns: int, rows: int, threads: int, dtype: str, taken: int
+) -> None:
+    factory = getattr(importlib.import_module(f"core.ops.{module}"), name)
+    tiles = {"block_M": rows, "block_N": columns, "threads": threads, "variant": "direct", "workers": 0}
+    traced = factory.trace({"M": 4096, "N": columns, "dtype": dtype}, {**tiles, "buffers": 1, "resident": 0})
+    (launch,) = profile(Program(traced.prim_func, traced.out_idx)).launches
+    assert residency(launch, machine(H200)).registers == pytest.approx(taken, rel=0.15)
 
 
 @pytest.mark.parametrize("target", ["cuda:h200", "ascend:910b3", "metax:c500", "cpu"])

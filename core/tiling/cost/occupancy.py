@@ -7,7 +7,7 @@ own (warp specialisation) deals out the whole register file to the threads of on
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 from typing import TYPE_CHECKING
@@ -23,7 +23,8 @@ _THREADS = 128
 _REGISTERS = 255
 #: Registers of a thread that copies on their way to shared memory take, at most.
 _PASSING = 64
-#: Statements from an element loop to the end of the next statement, and how much of a fragment between them is there.
+#: Positions from an element loop to the end of the next statement, which is also the number of statements after which
+#: the parts of a sum are one (each thread's, then each lane's); and how much of a fragment between them is there.
 _NEXT_STATEMENT = 2
 _PASSED_ON = 0.25
 #: Groups of computing threads up to which TileLang moves registers from the copying ones to them (`setmaxnreg`).
@@ -66,8 +67,7 @@ def residency(launch: LaunchProfile, m: Machine) -> Residency:
     specialised = specialised or by_compiler
     registers = estimated_registers(launch, threads, m)
     most = _most_registers(threads, launched, specialised, m)
-    # Fragments loaded from global memory can be loaded when they are wanted: they are not spilled.
-    spilled = max(0, registers - most) and max(0, estimated_registers(launch, threads, m, loaded=False) - most)
+    spilled = max(0, _registers_at_most(launch, threads, m) - most)
     shared = sum(bytes_ for name, bytes_ in memory.items() if name in _shared_names(m.chip))
     blocks = 1 if specialised else m.resident_blocks(launched, min(registers, most), shared)
     return Residency(
@@ -75,37 +75,89 @@ def residency(launch: LaunchProfile, m: Machine) -> Residency:
     )
 
 
-def estimated_registers(launch: LaunchProfile, threads: int, m: Machine, loaded: bool = True) -> int:
-    """Registers per thread before lowering; without fragments that hold what global memory holds, unless `loaded`.
+def estimated_registers(launch: LaunchProfile, threads: int, m: Machine) -> int:
+    """Registers per thread before lowering: those of the fragments that are wanted at one time, and some more.
 
-    Fragments that products leave in place count once; others also have temporaries of what is computed from them. Tiles
-    that a loop without stages copies to shared memory pass through registers.
+    Where tiles come from shared memory, what a thread reads is on its way together and takes temporaries. Otherwise
+    what is computed element by element takes the place of what it is computed from.
     """
-    share = 1.0 + m.cost["register_temporaries"]
+    share = 1.0 + m.cost["register_temporaries"] if _through_shared(launch) else 1.0
+    return _registers(launch, threads, m, _weighted(launch, share), _wanted_bytes)
+
+
+def _registers_at_most(launch: LaunchProfile, threads: int, m: Machine) -> int:
+    """The same where fragments stay from their first use to their last, each with temporaries: what may be spilled.
+
+    Spills were fitted with it. Fragments loaded from global memory can be loaded when they are wanted: they are not
+    spilled.
+    """
+    copied = {a.buffer for a in launch.accesses if a.mode == "read" and a.onchip == "fragment"}
+    fragments = _weighted(launch, 1.0 + m.cost["register_temporaries"], steps=False)
+    return _registers(launch, threads, m, [one for one in fragments if one.name not in copied], peak_bytes)
+
+
+def _weighted(launch: LaunchProfile, share: float, steps: bool = True) -> list[OnChipBuffer]:
+    """The fragments with the bytes they count for.
+
+    Those that products leave in place count once; others also have temporaries of what is computed from them.
+
+    Args:
+        share: of its bytes that a fragment counts for, temporaries included.
+        steps: whether what several statements make of each other (parts of a sum) counts as passed on.
+    """
     # An operand converted from another fragment takes its place element by element: half of both at a time.
     converted = {product.a_buffer for product in launch.products if product.a_scope == "fragment"}
 
-    copied = set() if loaded else {a.buffer for a in launch.accesses if a.mode == "read" and a.onchip == "fragment"}
-
     def weight(buffer: OnChipBuffer) -> float:
-        if buffer.name in copied:
-            return 0.0
         if buffer.operand:
             return 0.5 if buffer.name in converted else 1.0
         # What the next statement uses up is never there as a whole.
-        return _PASSED_ON if buffer.last - buffer.first <= _NEXT_STATEMENT else share
+        passed_on = buffer.last - buffer.first <= _NEXT_STATEMENT or (steps and 0 <= buffer.steps <= _NEXT_STATEMENT)
+        return _PASSED_ON if passed_on else share
 
-    held = peak_bytes(
+    return [
         replace(buffer, bytes=round(buffer.bytes * weight(buffer)))
         for buffer in launch.buffers
         if buffer.scope.rpartition(".")[2] in ("fragment", "local")
-    )
+    ]
+
+
+def _registers(
+    launch: LaunchProfile,
+    threads: int,
+    m: Machine,
+    fragments: Sequence[OnChipBuffer],
+    peak: Callable[[Sequence[OnChipBuffer]], int],
+) -> int:
+    """Registers per thread of fragments, beside tiles that a loop without stages copies to shared memory by them."""
     by_loop = {product.loop: 0.0 for product in launch.products if launch.loops[product.loop].stages == 0}
     for access in launch.accesses:
         if access.mode == "read" and access.onchip == "shared" and access.loop in by_loop:
             by_loop[access.loop] += access.bytes
     passing = min(max(by_loop.values(), default=0.0), 4.0 * threads * _PASSING)
-    return ceil((held + passing) / (4 * threads) + m.cost["register_overhead"])
+    return ceil((peak(fragments) + passing) / (4 * threads) + m.cost["register_overhead"])
+
+
+def _through_shared(launch: LaunchProfile) -> bool:
+    """Whether tiles come to fragments, or leave them, through shared memory."""
+    return any(access.onchip.startswith("shared") for access in launch.accesses)
+
+
+def _wanted_bytes(fragments: Sequence[OnChipBuffer]) -> int:
+    """The most bytes of fragments that are wanted at one position."""
+    used = [buffer for buffer in fragments if buffer.first >= 0]
+    # Computed from others, it is there from the next position on.
+    starts = [buffer.first + (buffer.steps >= 0 and not buffer.operand) for buffer in used]
+
+    def bytes_at(position: int) -> int:
+        return sum(
+            buffer.total_bytes
+            for buffer, start in zip(used, starts, strict=True)
+            if start <= position <= buffer.last and not buffer.idle_first <= position <= buffer.idle_last
+        )
+
+    positions = {*starts, *(buffer.idle_last + 1 for buffer in used if buffer.idle_last >= 0)}
+    return max(map(bytes_at, positions), default=0)
 
 
 def _most_registers(threads: int, launched: int, specialised: bool, m: Machine) -> int:

@@ -173,6 +173,10 @@ class OnChipBuffer:
         bytes: of one version.
         versions: copies kept at once, the stages of the pipelined loop that fills it.
         first, last: positions in statement order between which its contents matter; -1 when it is never used.
+        idle_first, idle_last: positions between which they do not, since it is written before it is read again; -1
+            where there are none.
+        steps: statements of one body from the one that computes it to the last that uses it; -1 where memory fills it,
+            or an iteration uses what an earlier one left.
         operand: of a matrix product.
     """
 
@@ -182,6 +186,9 @@ class OnChipBuffer:
     versions: int
     first: int
     last: int
+    idle_first: int
+    idle_last: int
+    steps: int
     operand: bool
 
     @property

@@ -10,6 +10,7 @@ from core.program import walk
 from core.program.evaluate import evaluate
 from core.program.expressions import dtype_bits
 from core.program.lifetimes import buffer_uses
+from core.program.liveness import NEVER, liveness
 from core.program.nodes import (
     Buffer,
     Copy,
@@ -95,11 +96,13 @@ class Entries:
 
     def buffers(self) -> tuple[OnChipBuffer, ...]:
         found = []
+        wanted = liveness(self.launch)
         for use in buffer_uses(self.launch, self.environment):
             if use.buffer.scope in (Scope.GLOBAL, Scope.BARRIER):
                 continue
             if use.bytes is None:
                 self.unknown[f"the size of {use.buffer.name} depends on a value that was not given"] = None
+            live = wanted.get(id(use.buffer.storage), NEVER)
             found.append(
                 OnChipBuffer(
                     name=use.buffer.name,
@@ -108,6 +111,9 @@ class Entries:
                     versions=use.versions,
                     first=-1 if use.first is None else use.first,
                     last=-1 if use.last is None else use.last,
+                    idle_first=-1 if live.idle is None else live.idle[0],
+                    idle_last=-1 if live.idle is None else live.idle[1],
+                    steps=-1 if live.steps is None else live.steps,
                     operand=id(use.buffer.storage) in self.operands,
                 )
             )

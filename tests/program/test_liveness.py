@@ -1,0 +1,70 @@
+"""`core.program.liveness`: what first and last use do not say, on kernels whose fragments can be followed by eye."""
+
+from typing import Any
+
+import pytest
+import tilelang.language as T
+
+from core.program import Program
+from core.program.lifetimes import buffer_uses
+from core.program.liveness import Liveness, liveness
+
+
+def found(prim_func: Any) -> dict[str, Liveness]:
+    (launch,) = Program(prim_func).view.launches
+    own = liveness(launch)
+    return {use.buffer.name: own[id(use.buffer.storage)] for use in buffer_uses(launch, {})}
+
+
+@pytest.fixture(scope="module")
+def straight() -> dict[str, Liveness]:
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float16"), B: T.Tensor((64,), "float16")):
+        with T.Kernel(1, threads=32):
+            stored = T.alloc_fragment((64,), "float16")
+            x = T.alloc_fragment((64,), "float32")
+            square = T.alloc_fragment((64,), "float32")
+            total = T.alloc_fragment((1,), "float32")
+            T.copy(A, stored)  # 0
+            for i in T.Parallel(64):  # 1, 2
+                x[i] = stored[i]
+            for i in T.Parallel(64):  # 3, 4
+                square[i] = x[i] * x[i]
+            T.reduce_sum(square, total, dim=0)  # 5
+            for i in T.Parallel(64):  # 6, 7
+                stored[i] = x[i] / total[0]
+            T.copy(stored, B)  # 8
+
+    return found(main)
+
+
+def test_what_is_written_anew_is_idle_from_its_last_use_until_then(straight: dict[str, Liveness]) -> None:
+    assert straight["stored"].idle == (3, 7)
+    assert straight["x"].idle is None
+
+
+def test_steps_go_from_the_statement_that_computes_to_the_last_that_uses(straight: dict[str, Liveness]) -> None:
+    assert (straight["x"].steps, straight["square"].steps, straight["total"].steps) == (3, 1, 1)
+
+
+def test_what_memory_fills_was_not_computed(straight: dict[str, Liveness]) -> None:
+    assert straight["stored"].steps is None
+
+
+def test_what_the_next_iteration_uses_is_always_wanted() -> None:
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            sums = T.alloc_fragment((64,), "float32")
+            before = T.alloc_fragment((64,), "float32")
+            for k in T.serial(8):
+                for i in T.Parallel(64):
+                    B[i] = before[i]
+                for i in T.Parallel(64):
+                    sums[i] = A[k, i]
+                for i in T.Parallel(64):
+                    before[i] = sums[i] * 2
+
+    own = found(main)
+    assert own["before"] == Liveness(None, None)
+    assert own["sums"] == Liveness(None, None)

@@ -4,6 +4,7 @@
     python scripts/explore_mla.py --json mla.json                  # about two minutes on 16 cores and an H200
     python scripts/explore_mla.py --shapes 64 --match in_turn
     python scripts/explore_mla.py --dry                            # compiles only: registers, spills, shared memory
+    python scripts/explore_mla.py --apart --json apart.json        # the launches of one long sequence, apart
 
 Kernels are compiled in parallel first; nothing is compiled while anything is timed. A child process then checks each,
 twice, its outputs filled with NaN before: all sequences as long as their caches, and of random lengths (one of a single
@@ -11,6 +12,11 @@ key), large numbers behind their ends, against float32. Those that are right are
 going round copies of its arguments. GB/s are those of the cache alone; `of bound` is as in `tilehal bench`, whose
 ceilings are measured after each shape (docs/performance.md). A child that is silent is taken to hang: it is killed, the
 kernel is named, and another goes on without it.
+
+`--apart` takes a call with shares to pieces, for the shape `one`: both launches; the first alone, with all keys and
+with one tile of them a block, whose difference is the rate of streaming and whose rest is what every block pays; the
+second alone, as it is and with its columns divided among blocks. Only the second finds what it reads in the cache, as
+in a call. `what it says` at the end has a sentence for each piece.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +58,12 @@ PLAIN: dict[str, list[tuple[int, int, int, int]]] = {
     "one": [(64, 64, 2, 256)],
 }
 SPLITS = {"16": [2, 4], "64": [1, 2], "128": [1, 2], "one": [66, 132]}
+#: `--apart`: shares of the keys, and for combining those of the last: shares read at once, blocks that divide a head's
+#: columns, threads. The first is `core.ops._mla_launch`'s own.
+APART_SHAPE, APART_SPLITS = "one", [33, 66, 88, 132]
+COMBINING = [(8, 1, 128), (16, 1, 128), (8, 2, 128), (16, 2, 128), (16, 4, 128), (32, 4, 128), (32, 4, 256)]
+#: Keys of a tile of the variants by hand.
+KEYS = 64
 
 
 def configurations(name: str) -> list[dict[str, Any]]:
@@ -71,19 +84,52 @@ def _tiles(m: int, n: int, stages: int, threads: int, variant: str, splits: int)
     return dict(zip(names, (m, n, stages, threads, variant, splits), strict=True))
 
 
+def launches_apart() -> list[dict[str, Any]]:
+    """What `--apart` tries: tile parameters, and under `launch` which of the two a kernel has."""
+    tiles = [_tiles(64, KEYS, 2, 256, "two_groups_in_turn", splits) for splits in APART_SPLITS]
+    first = [{"launch": "attend", **one, "keys": keys} for one in tiles for keys in (_all_keys(), KEYS * one["splits"])]
+    names = ("together", "parts", "threads")
+    second = [{"launch": "combine", "splits": APART_SPLITS[-1], **dict(zip(names, c, strict=True))} for c in COMBINING]
+    return [*tiles, *first, *second]
+
+
+def _all_keys() -> int:
+    return SHAPES[APART_SHAPE]["N"]
+
+
 def label(tiles: dict[str, Any]) -> str:
     """A configuration in a few letters."""
+    if tiles.get("launch") == "combine":
+        return "combine {splits} shares, {together} at once, {parts} blocks of {threads} threads a head".format(**tiles)
     form = "{variant} {block_M}x{block_N} stages {num_stages} threads {threads} splits {splits}"
-    return form.format(**tiles)
+    alone = ", first launch, {keys} keys" if tiles.get("launch") == "attend" else ""
+    return (form + alone).format(**tiles)
+
+
+def kernel_of(shape: dict[str, int], tiles: dict[str, Any], target: str) -> Any:
+    """The built kernel of a configuration: both launches, or one of them with the same parameters."""
+    import core
+    from core.ops._mla_launch import Shapes
+    from core.ops.attention import PASS_CONFIGS
+    from core.ops.mla import mla_decode
+    from scripts.mla_launches import first_launch, second_launch
+
+    launch = tiles.get("launch")
+    if launch is None:
+        return mla_decode.compile(**shape, **tiles, target=target, build=True)
+    shapes = Shapes(shape["batch"], shape["M"], shape["N"], 512, 64, tiles["splits"], "float16")
+    if launch == "attend":
+        program = first_launch(shapes)
+    else:
+        program = second_launch(shapes, tiles["together"], tiles["parts"], tiles["threads"])
+    return core.compile(program, target=target, pass_configs=PASS_CONFIGS, build=True)
 
 
 def compile_row(row: dict[str, Any], target: str) -> dict[str, Any]:
     """Runs in a worker: builds one kernel and says what became of it."""
-    from core.ops.mla import mla_decode
-
     started = time.perf_counter()
     try:
-        kernel = mla_decode.compile(**SHAPES[row["shape"]], **row["tiles"], target=target, build=True)
+        kernel = kernel_of(SHAPES[row["shape"]], row["tiles"], target)
         actual = kernel.resources.actual
         row |= {
             "status": "built",
@@ -131,27 +177,36 @@ class Case:
         import torch
 
         from core.bench.workloads import Other
-        from core.ops.mla import mla_decode
 
-        kernel = mla_decode.compile(**self.shape, **tiles, target=self.target, build=True)
+        kernel = kernel_of(self.shape, tiles, self.target)
         batch, heads, splits = self.shape["batch"], self.shape["M"], tiles["splits"]
         kept = (splits, batch, heads) if splits > 1 else (1, 1, 1)
         nan = {"fill_value": float("nan"), "device": "cuda"}
         output = torch.full((batch, heads, 512), dtype=torch.float16, **nan)
+        if tiles.get("launch") == "combine":
+            return Other(
+                [output, *(torch.randn(size, device="cuda") for size in ((*kept, 512), kept))], kernel, output=0
+            )
         between = torch.full((*kept, 512), **nan), torch.full(kept, **nan)
-        arguments = [*self.queries, *self.cache, self.lengths[lengths], output, *between]
-        return Other(arguments, kernel, output=5)
+        counts = self.lengths[lengths].clamp(max=tiles.get("keys", self.shape["N"]))
+        return Other([*self.queries, *self.cache, counts, output, *between], kernel, output=5)
 
     def check(self, tiles: dict[str, Any]) -> dict[str, float]:
         """The largest error by the kind of lengths; infinite where something is not a number."""
         import torch
 
-        errors = {}
+        errors, launch = {}, tiles.get("launch")
         for name, expected in self.expected.items():
             kernel = self.prepared(tiles, name)
             kernel.call(*kernel.arguments)
             torch.cuda.synchronize()
-            error = (kernel.arguments[kernel.output].float() - expected).abs().max().item()
+            found = kernel.arguments[kernel.output].float()
+            if launch == "combine":
+                expected = combined(*kernel.arguments[-2:])
+            elif launch == "attend":
+                found = combined(*kernel.arguments[-2:])
+                expected = self._expected(kernel.arguments[4].tolist())
+            error = (found - expected).abs().max().item()
             errors[name] = error if error == error else float("inf")
         return errors
 
@@ -163,12 +218,26 @@ class Case:
         from core.bench.measuring import rotated
         from core.tuning.measure import measure_together
 
-        device = torch.device("cuda")
-        calls = {label(row["tiles"]): rotated(self.prepared(row["tiles"], "whole"), device) for row in rows}
-        together = measure_together(calls, device, repeat_ms=SAMPLED_MS, cold_l2=True) if calls else None
-        kernels = {name: value.to_json() for name, value in together.measurements.items()} if together else {}
-        calls.clear()  # makes room
+        device, kernels = torch.device("cuda"), {}
+        for combine in (False, True):
+            own = [row["tiles"] for row in rows if (row["tiles"].get("launch") == "combine") is combine]
+            ready = {label(tiles): self.prepared(tiles, "whole") for tiles in own}
+            # What is combined was written just before, and is in the cache.
+            calls = {
+                name: partial(one.call, *one.arguments) if combine else rotated(one, device)
+                for name, one in ready.items()
+            }
+            if calls:
+                together = measure_together(calls, device, repeat_ms=SAMPLED_MS, cold_l2=not combine)
+                kernels |= {name: value.to_json() for name, value in together.measurements.items()}
+            calls.clear()  # makes room
         return {"kernels": kernels, "ceilings": measure_ceilings(self.target, ["float16"], small=False)}
+
+
+def combined(outputs: Any, lse: Any) -> Any:
+    """The output that shares' outputs and their log-sums, base 2, make together."""
+    weights = (lse - lse.amax(0)).exp2()
+    return (outputs * weights[..., None]).sum(0) / weights.sum(0)[..., None]
 
 
 def child(work: dict[str, Any]) -> int:
@@ -247,7 +316,6 @@ def report(name: str, rows: list[dict[str, Any]], times: dict[str, Any]) -> None
     from core.bench.workloads import workload
 
     shape = SHAPES[name]
-    cached = shape["batch"] * shape["N"] * 576 * 2
     case = BenchCase("mla", shape)
     work = workload(case).flops
     print(f"\n{name}: {shape}")
@@ -264,12 +332,49 @@ def report(name: str, rows: list[dict[str, Any]], times: dict[str, Any]) -> None
         figures = " " * 57
         if measured:
             seconds = measured["median_s"]
-            figures = f"{seconds * 1e6:8.1f} us {cached / seconds / 1e9:6.0f} GB/s {work / seconds / 1e12:5.0f} TFLOP/s"
-            figures += f" {bound / seconds:6.1%} of bound"
+            figures = f"{seconds * 1e6:8.1f} us {read_bytes(shape, row['tiles']) / seconds / 1e9:6.0f} GB/s"
+            if "launch" not in row["tiles"]:
+                figures += f" {work / seconds / 1e12:5.0f} TFLOP/s {bound / seconds:6.1%} of bound"
         used = f"{row['registers']} regs, {row['spilled']} spilled, {row['shared']} shared" if "shared" in row else ""
         errors = " ".join(f"{key} {value:.1e}" for key, value in row.get("errors", {}).items())
         reason = row.get("reason", "").partition("\n")[0]
-        print(f"  {figures}  {row['status']:6} {label(row['tiles']):62} {used} {errors} {reason}")
+        print(f"  {figures:57}  {row['status']:6} {label(row['tiles']):62} {used} {errors} {reason}")
+
+
+def read_bytes(shape: dict[str, int], tiles: dict[str, Any]) -> int:
+    """Bytes of the cache that a kernel reads; of what it combines, where it does nothing else."""
+    if tiles.get("launch") == "combine":
+        return int(tiles["splits"]) * shape["batch"] * shape["M"] * 512 * 4
+    return shape["batch"] * int(tiles.get("keys", shape["N"])) * 576 * 2
+
+
+def conclusion(kernels: dict[str, dict[str, float]]) -> list[str]:
+    """What the pieces of `--apart` say, one sentence each; nothing where one of them is missing."""
+    tried = launches_apart()
+    if any(label(one) not in kernels for one in tried):
+        return ["nothing: some of the kernels were not timed"]
+
+    def took(*wanted: dict[str, Any]) -> list[float]:
+        return [kernels[label(one)]["median_s"] * 1e6 for one in wanted]
+
+    splits = APART_SPLITS[-1]
+    (whole,) = [one for one in tried if "launch" not in one and one["splits"] == splits]
+    attend = [one for one in tried if one.get("launch") == "attend" and one["splits"] == splits]
+    combining = [one for one in tried if one.get("launch") == "combine"]
+    both, all_keys, one_tile = took(whole, *attend)
+    own, *others = took(*combining)
+    best = min(others)
+    how = label(combining[1 + others.index(best)])
+    turns = -(-_all_keys() // (KEYS * splits))
+    step = (all_keys - one_tile) / (turns - 1)
+    more, less = (read_bytes(SHAPES[APART_SHAPE], one) for one in attend)
+    rate = (more - less) / (all_keys - one_tile) / 1e3
+    return [
+        f"combining {splits} shares takes {own:.1f} of {both:.1f} us; {best:.1f} us as `{how}`",
+        f"streaming takes {step:.2f} us a tile and block, {rate:.0f} GB/s, of {turns} tiles {step * turns:.1f} us",
+        f"what every block pays beside its tiles is {one_tile - step:.1f} us",
+        f"between the launches, or saved by their overlap: {both - all_keys - own:+.1f} us",
+    ]
 
 
 def main() -> int:
@@ -280,6 +385,7 @@ def main() -> int:
     parser.add_argument("--target", default="cuda:h200")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--dry", action="store_true", help="compile only")
+    parser.add_argument("--apart", action="store_true", help="the launches of one long sequence, each by itself")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -287,19 +393,22 @@ def main() -> int:
         return child(options.child)
 
     started = time.monotonic()
+    shapes = [APART_SHAPE] if options.apart else options.shapes
     wanted = [
         {"shape": name, "tiles": tiles}
-        for name in options.shapes
-        for tiles in configurations(name)
+        for name in shapes
+        for tiles in (launches_apart() if options.apart else configurations(name))
         if options.match in label(tiles)
     ]
     with ProcessPoolExecutor(options.jobs) as pool:
         built = list(pool.map(compile_row, wanted, [options.target] * len(wanted)))
     print(f"{len(built)} kernels compiled in {time.monotonic() - started:.0f} s")
-    rows = {name: [row for row in built if row["shape"] == name] for name in options.shapes}
+    rows = {name: [row for row in built if row["shape"] == name] for name in shapes}
     times = {} if options.dry else run_children(rows, options.target)
-    for name in options.shapes:
+    for name in shapes:
         report(name, rows[name], times.get(name, {}))
+    if options.apart and not options.dry:
+        print("\nwhat it says:", *conclusion(times.get(APART_SHAPE, {}).get("kernels", {})), sep="\n  ")
     print(f"\n{time.monotonic() - started:.0f} s in all")
     if options.json:
         options.json.write_text(json.dumps({"command": sys.argv, "rows": built, "times": times}, indent=1) + "\n")

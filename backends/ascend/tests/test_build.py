@@ -14,6 +14,7 @@ from backends.ascend.tests.conftest import chip_of
 from backends.ascend.toolchain import find_compiler
 from core.errors import BuildFailed
 from core.hardware import Chip, load_chips, verify
+from core.ops.grouped_gemm import grouped_gemm
 from tests.kernels import Case, all_kernels, construct
 from tests.properties import first_of_each
 
@@ -37,6 +38,14 @@ def test_every_kernel_of_the_corpus_reaches_the_final_module(case: Case, target:
     assert "func.func" in built.path("module").read_text()
     assert kernel.provenance.evidence == "vendor compiler"
     assert "no hivmc" in kernel.provenance.toolchain or "binary" in built.files
+
+
+@pytest.mark.usefixtures("compiler")
+def test_rows_of_a_product_that_end_at_a_bound_in_a_variable_reach_the_final_module(target: str) -> None:
+    kernel = grouped_gemm.compile(3, 33, 129, 65, target=target, build=True)
+    assert kernel.provenance.evidence == "vendor compiler"
+    assert kernel.config.choice is not None
+    assert kernel.config.choice.place == 1
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from core.codegen.mlir import ops
@@ -12,11 +13,13 @@ from core.codegen.mlir.builder import Value
 from core.codegen.mlir.liveness import is_on_chip
 from core.codegen.mlir.ops import Extent
 from core.program.intervals import bounds
-from core.program.nodes import Buffer, Compare, CompareOp, Expr, Load, Logical, LogicalOp, Not, Var
+from core.program.nodes import Buffer, Compare, CompareOp, Expr, Load, Logical, LogicalOp, Not, Storage, Var
 from core.program.walk import subexpressions
 
 if TYPE_CHECKING:
     from core.codegen.mlir.context import Context
+
+_NONE: Mapping[Storage, Value] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -90,15 +93,24 @@ def add_guard(c: Context, window: Window, affine: Affine, index: Expr, size: Exp
     return True
 
 
-def add_condition(c: Context, window: Window, expr: Expr, holds: bool) -> bool:
+def add_condition(
+    c: Context, window: Window, expr: Expr, holds: bool, scalars: Mapping[Storage, Value] = _NONE
+) -> bool:
     """Narrows the window to the iterations where a condition holds (or does not). False when it has no such form.
 
     The window may have been narrowed in part when the answer is False.
+
+    Args:
+        scalars: what single elements on the chip held when the branch was entered.
     """
-    if any(isinstance(item, Load) and is_on_chip(item.buffer) for item in subexpressions(expr)):
-        return False  # its value was taken when the branch was entered; the buffer may hold another one by now
+    for item in subexpressions(expr):
+        if isinstance(item, Load) and is_on_chip(item.buffer):
+            # Its value was taken when the branch was entered; the buffer may hold another one by now.
+            storage = item.buffer.storage
+            if storage in c.private or storage not in scalars or c.values.get(storage) is not scalars[storage]:
+                return False
     if isinstance(expr, Not) and expr.dtype == "bool":
-        return add_condition(c, window, expr.a, not holds)
+        return add_condition(c, window, expr.a, not holds, scalars)
     if not c.axes_of(expr):
         value = c.scalar(expr)
         window.tests.append(value if holds else c.elementwise.invert(value, "bool"))
@@ -107,7 +119,7 @@ def add_condition(c: Context, window: Window, expr: Expr, holds: bool) -> bool:
         definition = c.definitions.get(expr)
         return definition is not None and add_condition(c, window, definition, holds)
     if isinstance(expr, Logical) and (expr.op is LogicalOp.AND) == holds:
-        return add_condition(c, window, expr.a, holds) and add_condition(c, window, expr.b, holds)
+        return all(add_condition(c, window, side, holds, scalars) for side in (expr.a, expr.b))
     if not isinstance(expr, Compare) or not expr.a.dtype.startswith("int"):
         return False
     a, b = c.indices.affine(expr.a), c.indices.affine(expr.b)

@@ -181,6 +181,11 @@ class Context:
             return self._viewed(value, self.canonical[storage], buffer)
         return ops.fill(self.b, value, self.shape(buffer))
 
+    def scalars_in(self, expr: Expr) -> dict[Storage, Value]:
+        """What the single elements on the chip that an expression reads hold now."""
+        read = (item.buffer.storage for item in subexpressions(expr) if isinstance(item, Load))
+        return {storage: self.values[storage] for storage in read if storage in self.values and self.is_scalar(storage)}
+
     def current(self, storage: Storage) -> Value:
         """What a storage holds now, in its canonical form; unspecified contents when nothing was written."""
         if storage not in self.values:

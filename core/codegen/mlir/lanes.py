@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from core.codegen.mlir.builder import Value
-from core.program.nodes import Expr, Var
+from core.program.nodes import Expr, Storage, Var
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +27,18 @@ class Lanes:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A condition in force: `expr` holds (or does not), and its value for every iteration."""
+    """A condition in force.
+
+    Attributes:
+        expr, holds: it holds, or does not.
+        lanes: its value for every iteration.
+        scalars: what the single elements on the chip that it reads held when the branch was entered.
+    """
 
     expr: Expr
     holds: bool
     lanes: Lanes
+    scalars: Mapping[Storage, Value]
 
 
 class NeedsLoop(Exception):

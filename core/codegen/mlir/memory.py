@@ -421,7 +421,7 @@ class Memory:
                 if not held.axes:
                     value = held.value if condition.holds else c.elementwise.invert(held.value, "bool")
                     window.tests.append(value)
-                elif not add_condition(c, window, condition.expr, condition.holds):
+                elif not add_condition(c, window, condition.expr, condition.holds, condition.scalars):
                     loops |= set(held.axes)
         for axis in {*window.lows, *window.highs}:
             if axis not in index_axes:

@@ -201,7 +201,7 @@ class Statements:
         for holds, body in ((True, stmt.then), (False, stmt.otherwise)):
             if not body:
                 continue
-            c.conditions.append(Condition(stmt.condition, holds, condition))
+            c.conditions.append(Condition(stmt.condition, holds, condition, c.scalars_in(stmt.condition)))
             variables, fetched = dict(c.variables), c.memory
             try:
                 self.body(body)

@@ -100,3 +100,22 @@ def first_negative() -> Any:
             Y[0] = place
 
     return main
+
+
+def cut_by_a_variable(moved: bool) -> Any:
+    """Stores the rows before a bound that is kept in a variable; `moved` changes it inside the branch, before."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 32), "float32"), E: T.Tensor((4,), "int32"), C: T.Tensor((64, 32), "float32")):
+        with T.Kernel(4, threads=64) as bx:
+            tile = T.alloc_fragment((16, 32), "float32")
+            end = T.alloc_var("int32", init=0)
+            end = E[bx]
+            T.copy(A[bx * 16, 0], tile)
+            for i, j in T.Parallel(16, 32):
+                if bx * 16 + i < end:
+                    if moved:
+                        end = 0
+                    C[bx * 16 + i, j] = tile[i, j]
+
+    return main

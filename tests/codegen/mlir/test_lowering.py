@@ -44,6 +44,17 @@ def test_a_partial_tile_is_filled_when_short_and_copied_and_stored_in_part() -> 
     assert re.search(r"tensor\.extract_slice .* tensor<256xf32> to tensor<\?xf32>", text)
 
 
+def test_rows_before_a_bound_in_a_variable_are_stored_as_one_part_of_the_tile() -> None:
+    text = source(kernels.cut_by_a_variable(False))
+    assert re.search(r"tensor\.extract_slice .* tensor<16x32xf32> to tensor<\?x32xf32>", text)
+    assert "tensor.extract " not in text  # no row's mask is looked up
+
+
+def test_a_bound_that_the_branch_changes_is_the_one_it_was_entered_with() -> None:
+    text = source(kernels.cut_by_a_variable(True))
+    assert re.search(r"tensor\.extract .* : tensor<16xi1>", text)
+
+
 def test_a_product_that_clears_in_the_first_iteration_accumulates_onto_zeros_made_before_the_loop() -> None:
     text = source(kernels.clearing_gemm(True))
     loop = text.index("scf.for")

@@ -6,6 +6,7 @@ itself is a `DescriptorError` that names the file, the line, the key and the rea
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from core.hardware.records import (
     Source,
 )
 from core.hardware.toml_tree import CLAIM, Leaf, TomlFile, Tree, Where, place
+from core.hardware.vocabulary import CODEGEN_KEYS, COST_FIGURES, DTYPES, FEATURES, RATE_DTYPES, SCOPES
 
 M = TypeVar("M", bound=Model)
 
@@ -90,7 +92,7 @@ class _Reader(TomlFile):
 
     def chips(self) -> tuple[Chip, ...]:
         document = self.document
-        known = ("vendor", "default", "references", "layouts", "families", "chips")
+        known = ("vendor", "default", "references", "vendor_features", "layouts", "families", "chips")
         for key in document:
             if key not in known:
                 self.unknown_key((key,), known)
@@ -101,6 +103,7 @@ class _Reader(TomlFile):
             key: self.model(Source, self.table(("references", key), value), ("references", key))
             for key, value in self.section("references").items()
         }
+        self.known_features = self.read_features()
         self.layouts = self.read_layouts()
         described = self.section("chips")
         if not described:
@@ -121,6 +124,16 @@ class _Reader(TomlFile):
                 if spelling in owner:
                     self.fail(("chips", name), f"{spelling!r} already names chip {owner[spelling]!r}")
                 owner[spelling] = name
+
+    def read_features(self) -> tuple[str, ...]:
+        """Every feature a chip of this file may have: the common ones, and those that the file declares."""
+        declared = self.section("vendor_features")
+        for name, meaning in declared.items():
+            if name in FEATURES:
+                self.fail(("vendor_features", name), f"is known already: {FEATURES[name]}", hint="leave it out here")
+            if not isinstance(meaning, str) or not meaning:
+                self.fail(("vendor_features", name), 'a feature is declared name = "what a chip with it can do"')
+        return (*FEATURES, *declared)
 
     def read_layouts(self) -> dict[str, tuple[LaneLayout, str]]:
         layouts = {}
@@ -148,20 +161,13 @@ class _Reader(TomlFile):
         for key in _SOURCED_STRINGS:
             if key in tree:
                 data[key] = self.value(tree[key], key, key, provenance, needs_source=True)
-        data["codegen"] = {
-            key: self.value(leaf, key, f"codegen.{key}", provenance) for key, leaf in tree.get("codegen", {}).items()
-        }
-        data["cost"] = {
-            key: self.value(leaf, key, f"cost.{key}", provenance) for key, leaf in tree.get("cost", {}).items()
-        }
+        data["codegen"] = self.codegen(tree, provenance)
+        data["cost"] = self.cost(tree, provenance)
         data["units"] = [
             self.record(ComputeUnit, {"kind": Leaf(key, None, "", where)} | node, f"units.{key}", where, provenance)
             for key, node in self.tables(tree, "units")
         ]
-        data["memories"] = [
-            self.record(MemorySpace, {"name": Leaf(key, None, "", where)} | node, f"memories.{key}", where, provenance)
-            for key, node in self.tables(tree, "memories")
-        ]
+        data["memories"] = [self.memory(key, node, where, provenance) for key, node in self.tables(tree, "memories")]
         data["paths"] = [self.path(key, node, where, provenance) for key, node in self.tables(tree, "paths")]
         data["matrix_instructions"] = [
             instruction
@@ -225,10 +231,36 @@ class _Reader(TomlFile):
             try:
                 value = quantities.parse(value, dimension)
             except ValueError as error:
-                self.fail(where, str(error))
+                self.fail(where, str(error), hint=f"units here: {', '.join(quantities.spellings(dimension))}")
         if value < 0:
             self.fail(where, f"{value!r} is negative")
         return value
+
+    def codegen(self, tree: Tree, provenance: _Provenance) -> dict[str, Any]:
+        """What the backend's compiler is told. A key may be the backend's own; one that is nearly ours is a mistake."""
+        found = {}
+        for key, leaf in tree.get("codegen", {}).items():
+            if key not in CODEGEN_KEYS and difflib.get_close_matches(key, CODEGEN_KEYS, 1, cutoff=0.85):
+                self.unknown_key(place(leaf, ("codegen", key)), CODEGEN_KEYS)
+            found[key] = self.value(leaf, key, f"codegen.{key}", provenance)
+        return found
+
+    def cost(self, tree: Tree, provenance: _Provenance) -> dict[str, Any]:
+        """The figures under `cost`, by name."""
+        found = {}
+        for name, leaf in tree.get("cost", {}).items():
+            if name not in COST_FIGURES:
+                self.unknown_key(place(leaf, ("cost", name)), COST_FIGURES)
+            found[name] = self.value(leaf, name, f"cost.{name}", provenance)
+        return found
+
+    def memory(self, key: str, node: Tree, where: Where, provenance: _Provenance) -> MemorySpace:
+        space = self.record(
+            MemorySpace, {"name": Leaf(key, None, "", where)} | node, f"memories.{key}", where, provenance
+        )
+        for scope in space.scopes:
+            self.require_known("scope", scope.partition(".")[0], SCOPES, node["scopes"].where)
+        return space
 
     def path(self, key: str, node: Tree, where: Where, provenance: _Provenance) -> MemoryPath:
         match = re.fullmatch(r"(\S+) -> (\S+)(?: via (.+))?", key)
@@ -280,6 +312,8 @@ class _Reader(TomlFile):
             ):
                 self.fail(place(node, where), 'a variant is { name = "...", types = [a, b, accumulator] }')
             a_dtype, b_dtype, accumulator = variant["types"]
+            for dtype in variant["types"]:
+                self.require_known("dtype", dtype, DTYPES, node["variants"].where)
             name = variant["name"]
             provenance.sources[f"matrix_instructions.{name}"] = source
             for operand, (_, layout_source) in layouts.items():
@@ -297,6 +331,8 @@ class _Reader(TomlFile):
                 # `float16 = "312 TFLOP/s"` is short for `float16 = { ops_per_s = "312 TFLOP/s" }`.
                 fields = {"ops_per_s": node} if isinstance(node, Leaf) else node
                 dtype, _, accumulator = key.partition(">")
+                for name in filter(None, (dtype, accumulator)):
+                    self.require_known("dtype", name, RATE_DTYPES, place(node, (*where, "rates", unit)))
                 leaves = {"unit": unit, "dtype": dtype} | ({"accumulator_dtype": accumulator} if accumulator else {})
                 own = {name: Leaf(text, None, "", where) for name, text in leaves.items()}
                 path = f"rates.{unit}.{dtype}" + (f">{accumulator}" if dtype in seen and accumulator else "")
@@ -312,6 +348,8 @@ class _Reader(TomlFile):
         for name, leaf in tree.get("features", {}).items():
             if not isinstance(leaf, Leaf):
                 self.fail(place(leaf, ("features", name)), 'a feature is written name = "SOURCE"')
+            further = "; one that only this vendor has is declared under [vendor_features]"
+            self.require_known("feature", name, self.known_features, leaf.where, further)
             if leaf.value is False:
                 continue
             provenance.sources[f"features.{name}"] = str(self.source(leaf.value, leaf.where))

@@ -66,9 +66,14 @@ class TomlFile:
     def unknown_key(self, where: Where, known: Iterable[str]) -> NoReturn:
         """Raises the error for a key that nothing reads, with the nearest one that would be."""
         known = list(known)
-        close = difflib.get_close_matches(where[-1], known, n=1)
-        did_you_mean = f" (did you mean {close[0]!r}?)" if close else ""
-        self.fail(where, f"unknown key{did_you_mean}", hint=f"known here: {', '.join(known)}")
+        self.fail(where, f"unknown key{_did_you_mean(where[-1], known)}", hint=f"known here: {', '.join(known)}")
+
+    def require_known(self, what: str, word: str, known: Iterable[str], where: Where, more: str = "") -> None:
+        """Raises the error for a word that is none of those known, with the nearest; `more` ends the hint."""
+        known = list(known)
+        if word not in known:
+            reason = f"unknown {what} {word!r}{_did_you_mean(word, known)}"
+            self.fail(where, reason, hint=f"known here: {', '.join(known)}{more}")
 
     def table(self, where: Where, value: Any) -> dict[str, Any]:
         """`value`, which must be a table."""
@@ -136,6 +141,11 @@ class TomlFile:
         if where[-2:-1] == ("paths",):
             tree[CLAIM] = Leaf(True, own, "", where)
         return tree
+
+
+def _did_you_mean(word: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(word, known, n=3)
+    return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 
 def place(node: Leaf | Tree, default: Where) -> Where:

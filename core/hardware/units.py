@@ -46,6 +46,11 @@ def dimension_of(field: str) -> Dimension | None:
     return None
 
 
+def spellings(dimension: Dimension) -> tuple[str, ...]:
+    """Every unit that a quantity of this dimension may be written in (`B`, `kB`, ..., `TiB`)."""
+    return tuple(_UNITS[dimension])
+
+
 def parse(text: str, dimension: Dimension) -> int | float:
     """Reads a quantity such as `192 KiB` in the base unit of its dimension (bytes, bytes/s, Hz, operations/s).
 

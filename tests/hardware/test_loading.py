@@ -34,7 +34,7 @@ capacity_bytes = { value = "64 KiB", source = "DEV", note = "read at run time" }
 
 [families.base.features]
 async_copy = "DS"
-fp8 = "DEV"
+fp8_matrix = "DEV"
 
 [families.base.paths]
 "shared -> shared via mover" = { asynchronous = true, source = "DS" }
@@ -50,7 +50,7 @@ variants = [{ name = "mma.f16", types = ["float16", "float16", "float32"] }]
 inherits = "base"
 title = "ACME small"
 notes = ["cut down"]
-features = { fp8 = false }
+features = { fp8_matrix = false }
 
 [chips.small.rates.matrix]
 source = "DS"
@@ -86,7 +86,7 @@ def test_units_of_measure_sources_and_remarks():
 def test_inherited_figures_and_features_can_be_taken_back():
     big, small = parse_chips(FILE)
     assert big.memory("shared").capacity_bytes is None
-    assert big.features == ("async_copy", "fp8")
+    assert big.features == ("async_copy", "fp8_matrix")
     assert small.features == ("async_copy",)
 
 
@@ -121,7 +121,57 @@ FAULTS = [
     ('unit = "core"\nscopes', 'unit = "SM"\nscopes', "chips.small", "belongs to unit 'SM'", 36),
     ('aliases = ["b"]', 'aliases = ["small"]', "chips.big", "already names chip", 46),
     ('default = "big"', 'default = "huge"', "default", "none of small, big", 2),
-    ('fp8 = "DEV"', 'fp8 = "NOBODY"', "families.base.features.fp8.source", "no reference 'NOBODY'", 24),
+    (
+        'fp8_matrix = "DEV"',
+        'fp8_matrix = "NOBODY"',
+        "families.base.features.fp8_matrix.source",
+        "no reference 'NOBODY'",
+        24,
+    ),
+    (
+        'fp8_matrix = "DEV"',
+        'fp8_matrx = "DEV"',
+        "families.base.features.fp8_matrx",
+        "unknown feature 'fp8_matrx' .did you mean 'fp8_matrix'",
+        24,
+    ),
+    (
+        "float16 = ",
+        "float61 = ",
+        "chips.small.rates.matrix",
+        "did you mean 'float6' or 'float64' or 'float16'",
+        44,
+    ),
+    ("float16 = ", '"float16>float23" = ', "chips.small.rates.matrix", "unknown dtype 'float23'", 44),
+    (
+        'types = ["float16", "float16"',
+        'types = ["float16", "bfloat61"',
+        "families.base.matrix_instructions.mma.variants",
+        "did you mean 'bfloat16'",
+        34,
+    ),
+    (
+        'scopes = ["shared"]',
+        'scopes = ["shraed"]',
+        "families.base.memories.shared.scopes",
+        "unknown scope 'shraed' .did you mean 'shared'",
+        19,
+    ),
+    (
+        'title = "ACME big"\n',
+        'title = "ACME big"\ncost = { launch_us = { value = 2, source = "DS" } }\n',
+        "chips.big.cost.launch_us",
+        "did you mean 'launch_s'",
+        49,
+    ),
+    (
+        'title = "ACME big"\n',
+        'title = "ACME big"\ncodegen = { tvm_knid = "hip", own_flag = 1, source = "DS" }\n',
+        "chips.big.codegen.tvm_knid",
+        "did you mean 'tvm_kind'",
+        49,
+    ),
+    ('vendor = "acme"', 'vendor = "acme"\n[vendor_features]\ntma = "own"', "vendor_features.tma", "known already", 3),
     ("asynchronous = true, ", "asynchronous = true, speed = 9, ", "speed", "unknown key", 27),
     ("shared -> shared via mover", "shared to shared", "families.base.paths.shared to shared", "a path is written", 27),
     ('title = "ACME big"\n', "", "chips.big", "has a title", 46),
@@ -142,6 +192,28 @@ def test_faults_are_reported_with_file_line_key_and_reason(old, new, key, reason
     error = caught.value
     assert (error.location.file, error.location.line) == ("acme/chips.toml", line)
     assert key in error.message.replace('"', "")
+
+
+def test_a_feature_only_this_vendor_has_is_declared_in_the_file():
+    declared = '[vendor_features]\nturbo = "runs at twice its clock for a while"\n\n[references]'
+    text = FILE.replace("[references]", declared).replace('async_copy = "DS"', 'async_copy = "DS"\nturbo = "DS"')
+    assert "turbo" in parse_chips(text)[0].features
+    with pytest.raises(DescriptorError, match="unknown feature 'turbo'") as caught:
+        parse_chips(text.replace(declared, "[references]"))
+    assert "[vendor_features]" in caught.value.hint
+
+
+def test_a_wrong_unit_is_answered_with_the_units_there_are():
+    with pytest.raises(DescriptorError, match="unknown unit 'KiBs'") as caught:
+        parse_chips(FILE.replace('"64 KiB"', '"64 KiBs"'))
+    assert "KiB" in caught.value.hint.split(", ")
+
+
+def test_the_figures_of_the_cost_model_are_those_a_file_may_give():
+    from core.hardware.vocabulary import COST_FIGURES
+    from core.tiling.cost.machine import generic_figures
+
+    assert set(COST_FIGURES) == {name for name, *_ in generic_figures()} | {"shared_granule_bytes"}
 
 
 def test_a_file_without_chips_is_refused():

@@ -22,6 +22,8 @@ def doctor(
 ) -> None:
     """Find out what is wrong with this installation and its backends.
 
+    Of code that raised, the whole traceback is shown; with --json it is under details.
+
     Exit status: 0 when nothing is wrong, 1 otherwise. docs/doctor.md explains every code.
     """
     from core.doctor import examine
@@ -75,6 +77,8 @@ def _print(report: Report, out: Console) -> None:
         out.print(f"  {escape(finding.message)}", soft_wrap=True)
         if finding.hint:
             out.print(f"  [green]hint:[/green] {escape(finding.hint)}", soft_wrap=True)
+        for line in str(finding.details.get("traceback", "")).splitlines():
+            out.print(f"    [dim]{escape(line)}[/dim]", soft_wrap=True)
     count = report.problems
     out.print(
         "[green]No problem found.[/green]" if count == 0 else f"[red]{count} problem{'s' * (count > 1)} found.[/red]"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import sys
+import traceback
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -13,7 +15,7 @@ from typing import Any
 from core.doctor.codes import finding
 from core.doctor.report import BackendReport
 from core.errors import BackendHookError, BackendLoadError, TargetNotFound, TileHALError
-from core.plugins import Backend, Entry, Finding, Manager, manager
+from core.plugins import Backend, Entry, Finding, Manager, loading, manager
 from core.plugins.isolation import DEFAULT_TIMEOUT_S, LOAD_TIMEOUT, load_timeout_s
 from core.plugins.probe import Outcome, run_in_child
 from core.target import resolve
@@ -23,15 +25,33 @@ _STAGE = "tilehal doctor stage: "
 
 
 @dataclass(frozen=True, slots=True)
+class LoadFailure:
+    """A plugin, or a hook of one, that cannot be used.
+
+    Attributes:
+        target: as the entry point names it.
+        stage: where it failed: `versions`, `import`, `register`, `ownership`, `owner-hook`.
+        traceback: of the exception that its code raised, from its own first line; empty where none did.
+    """
+
+    distribution: str
+    target: str
+    stage: str
+    cause: str
+    hint: str
+    traceback: str
+
+
+@dataclass(frozen=True, slots=True)
 class Checked:
     """What became of a vendor: its backend's answers (None when it did not load), failures, and findings.
 
-    `failures` has (distribution, target as the entry point names it, stage, cause) of each plugin that failed.
+    `failures` has what each plugin that failed, or a hook of one, is called and why.
     """
 
     vendor: str
     backend: BackendReport | None
-    failures: tuple[tuple[str, str, str, str], ...]
+    failures: tuple[LoadFailure, ...]
     findings: tuple[Finding, ...]
 
 
@@ -51,7 +71,7 @@ def _checked(vendor: str, outcome: Outcome) -> Checked:
         data = outcome.value
         report = _backend_report(data["backend"]) if data["backend"] else None
         findings = tuple(Finding(**{**one, "blocks": tuple(one["blocks"])}) for one in data["findings"])
-        return Checked(vendor, report, tuple(tuple(failure) for failure in data["failures"]), findings)
+        return Checked(vendor, report, tuple(LoadFailure(**one) for one in data["failures"]), findings)
     stage = _last_stage(outcome.output)
     if outcome.status == "raised":
         doing = f"raised {outcome.value} in doctor itself"
@@ -170,17 +190,43 @@ def _unmatched(entries: Iterable[Entry], vendor: str, names: set[str]) -> list[F
 
 
 def _hook_failed(error: TileHALError) -> Finding:
-    return finding("plugin-hook-failed", error.message, error.hint, **error.details)
+    details = dict(error.details)
+    text = _traceback(error)
+    if text:
+        details["traceback"] = text
+    return finding("plugin-hook-failed", error.message, error.hint, **details)
+
+
+def _traceback(error: TileHALError) -> str:
+    """Python's traceback of what a plugin's code raised, without the frames that called it; empty for no cause."""
+    cause = error.__cause__
+    if cause is None:
+        return ""
+    frame = cause.__traceback__
+    while frame is not None and frame.tb_next is not None and _is_caller(frame.tb_frame.f_code.co_filename):
+        frame = frame.tb_next
+    return "".join(traceback.format_exception(type(cause), cause, frame))
+
+
+def _is_caller(file: str) -> bool:
+    return file in (loading.__file__, importlib.__file__) or file.startswith("<frozen importlib")
 
 
 def _result(plugins: Manager, report: BackendReport | None, findings: list[Finding]) -> dict[str, Any]:
     failures = [
-        (entry.distribution, entry.name, failure.error.details.get("stage", ""), failure.error.message)
+        LoadFailure(
+            entry.distribution,
+            entry.name,
+            failure.error.details.get("stage", ""),
+            failure.error.message,
+            failure.error.hint,
+            _traceback(failure.error),
+        )
         for failure in plugins.failures()
         for entry in failure.entries
     ]
     return {
         "backend": asdict(report) if report else None,
-        "failures": failures,
+        "failures": [asdict(one) for one in failures],
         "findings": [{**asdict(one), "details": dict(one.details)} for one in findings],
     }

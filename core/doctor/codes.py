@@ -16,6 +16,7 @@ CODES: dict[str, tuple[Severity, str]] = {
     "plugin-failed": ("error", "a plugin's import raised, hung or ended the process, or its hooks were refused"),
     "plugin-incompatible": ("error", "a plugin was made for another version of TileHAL or TileLang; not imported"),
     "plugin-two-owners": ("error", "two packages own one vendor"),
+    "plugin-speaks-for-owner": ("error", "an extension offers chips or devices, which only the owner of a vendor does"),
     "plugin-hook-failed": ("error", "a hook of a loaded backend raised or returned the wrong type"),
     "plugin-check-died": ("error", "checking a backend hung or ended its process: a hook, not the import, is at fault"),
     "plugin-shadowed": ("warning", "a second copy of a plugin's package further down the path is not used"),

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from core.doctor.backends import Checked, check_in_children
+from core.doctor.backends import Checked, LoadFailure, check_in_children
 from core.doctor.codes import finding
 from core.doctor.distributions import Installed, in_use, installed
 from core.doctor.files import file_findings
@@ -19,6 +19,13 @@ from core.plugins import Entry, Finding, Manager
 from core.plugins.entries import GROUPS, LOAD_PLUGINS, Role, normalized, selection_from_environment
 from core.plugins.fingerprint import code_root
 
+#: What becomes of a plugin that failed at a stage, and the code of that; of any other stage: failed, `plugin-failed`.
+_STATUS: dict[str, PluginStatus] = {"versions": "incompatible", "owner-hook": "partly loaded"}
+_CODES = {
+    "versions": "plugin-incompatible",
+    "ownership": "plugin-two-owners",
+    "owner-hook": "plugin-speaks-for-owner",
+}
 _SEVERITY_ORDER = {"error": 0, "warning": 1, "info": 2}
 
 
@@ -92,9 +99,10 @@ def _plugin_report(entry: Entry, plugins: Manager, checked: Iterable[Checked]) -
     elif vendor is None:
         status = "not checked"
     else:
-        failed = next((one for one in vendor.failures if one[:2] == (entry.distribution, entry.name)), None)
+        own = (one for one in vendor.failures if (one.distribution, one.target) == (entry.distribution, entry.name))
+        failed = next(own, None)
         if failed is not None:
-            status, cause = "incompatible" if failed[2] == "versions" else "failed", failed[3]
+            status, cause = _STATUS.get(failed.stage, "failed"), failed.cause
         elif vendor.backend is None and entry.role == "owner":
             status, cause = "failed", "; ".join(one.message for one in vendor.findings)
         elif vendor.backend is None:
@@ -106,20 +114,25 @@ def _plugin_report(entry: Entry, plugins: Manager, checked: Iterable[Checked]) -
 def _failure_findings(plugins: Manager, checked: Iterable[Checked]) -> Iterator[Finding]:
     seen: set[str] = set()
     for vendor in checked:
-        for distribution, target, stage, cause in vendor.failures:
-            if cause in seen:
+        for failure in vendor.failures:
+            if failure.cause in seen:
                 continue
-            seen.add(cause)
-            code = {"versions": "plugin-incompatible", "ownership": "plugin-two-owners"}.get(stage, "plugin-failed")
-            hint = f"repair or uninstall {distribution}"
-            if code == "plugin-two-owners":
-                hint = f"uninstall all but one, or name the ones to use in {LOAD_PLUGINS}"
-            yield finding(code, cause, hint, distribution=distribution, target=target, stage=stage)
+            seen.add(failure.cause)
+            details = {"distribution": failure.distribution, "target": failure.target, "stage": failure.stage}
+            if failure.traceback:
+                details["traceback"] = failure.traceback
+            yield finding(_CODES.get(failure.stage, "plugin-failed"), failure.cause, _hint(failure), **details)
     owned = {entry.vendor for entry in plugins.entries() if entry.role == "owner"}
     for entry in plugins.selected_entries():
         if entry.role == "extension" and entry.vendor not in owned:
             message = f"{entry.package} extends {entry.name!r}, and nobody owns the vendor {entry.vendor!r}"
             yield finding("plugin-extends-nobody", message, f"install the package of {entry.vendor}")
+
+
+def _hint(failure: LoadFailure) -> str:
+    if failure.stage == "ownership":
+        return f"uninstall all but one, or name the ones to use in {LOAD_PLUGINS}"
+    return failure.hint if failure.stage == "owner-hook" else f"repair or uninstall {failure.distribution}"
 
 
 def _selection_findings(plugins: Manager) -> Iterator[Finding]:

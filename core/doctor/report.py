@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from core.plugins.records import Finding
 
-PluginStatus = Literal["loaded", "failed", "incompatible", "shadowed", "left out", "not checked"]
+PluginStatus = Literal["loaded", "partly loaded", "failed", "incompatible", "shadowed", "left out", "not checked"]
 ImportStatus = Literal["ok", "missing", "failed", "died", "timeout"]
 
 

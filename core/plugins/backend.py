@@ -160,7 +160,9 @@ class Backend:
     def _registered(plugins: Sequence[Plugin]) -> pluggy.PluginManager:
         manager = new_plugin_manager()
         for plugin in _in_order(plugins):
-            manager.register(plugin.hooks, name=f"{plugin.entry.distribution} ({plugin.entry.name})")
+            manager.register(
+                plugin.hooks, name=f"{plugin.entry.distribution} ({plugin.entry.role} {plugin.entry.name})"
+            )
         return manager
 
     def _no_result(self, hook_name: str, chip: Chip | None) -> TileHALError:

@@ -48,6 +48,7 @@ class Plugin:
         code_hash: hash of its package's files, for cache keys.
         priority: place in the calling order: higher is called earlier; the owner is 0.
         implemented: names of the hooks it answers by itself; `wrapped`: those it only works around.
+        refused: errors for hooks of an extension that only the owner of a vendor answers: they are never called.
     """
 
     entry: Entry
@@ -56,6 +57,7 @@ class Plugin:
     implemented: frozenset[str]
     wrapped: frozenset[str]
     hooks: Hooks = field(compare=False, repr=False)
+    refused: tuple[BackendLoadError, ...] = field(default=(), compare=False, repr=False)
 
 
 def new_plugin_manager() -> pluggy.PluginManager:
@@ -95,7 +97,7 @@ def load_error(entry: Entry, stage: str, cause: str, hint: str = "") -> BackendL
     return BackendLoadError(
         f"{entry.package}, which {'owns' if entry.role == 'owner' else 'extends'} the target {entry.name!r}, "
         f"cannot be used: {cause}",
-        hint=hint or f"repair or uninstall {entry.distribution}; `tilehal doctor` shows the whole traceback",
+        hint=hint or f"repair or uninstall {entry.distribution}",
         details={
             "distribution": entry.distribution,
             "version": entry.version,
@@ -128,7 +130,7 @@ def _import_hint(entry: Entry, error: BaseException) -> str:
         here = getattr(sys.modules.get(top), "__file__", None) or code_root(top)
         where = f"; the {top!r} that Python finds is {here}" if here else ""
         return f"reinstall {entry.distribution}, or rename what shadows its module{where}"
-    return ""
+    return f"repair or uninstall {entry.distribution}; `tilehal doctor` shows the whole traceback"
 
 
 def validated(entry: Entry, plugin: object, content: str) -> Plugin:
@@ -136,6 +138,7 @@ def validated(entry: Entry, plugin: object, content: str) -> Plugin:
     hooks = Hooks()
     implemented: set[str] = set()
     wrapped: set[str] = set()
+    refused: list[BackendLoadError] = []
     for name, function, options in _hook_functions(entry, plugin):
         hook = cast(str, options.get("specname") or name)
         if hook not in RESULT_TYPES:
@@ -143,7 +146,8 @@ def validated(entry: Entry, plugin: object, content: str) -> Plugin:
         if hook in implemented | wrapped:
             raise load_error(entry, "register", f"it implements {hook} twice")
         if entry.role == "extension" and hook in OWNER_HOOKS:
-            raise load_error(entry, "register", f"it implements {hook}, which only the owner of a vendor answers")
+            refused.append(_owner_hook_error(entry, hook))
+            continue
         trap = _argument_fault(function)
         if trap:
             raise load_error(entry, "register", f"{trap} of its {hook} would never be passed: hooks get what they name")
@@ -152,7 +156,7 @@ def validated(entry: Entry, plugin: object, content: str) -> Plugin:
         is_wrapper = bool(options.get("wrapper"))
         (wrapped if is_wrapper else implemented).add(hook)
         setattr(hooks, name, _guarded(entry, hook, function, is_wrapper))
-    if not implemented and not wrapped:
+    if not implemented and not wrapped and not refused:
         raise load_error(entry, "register", f"{entry.value} implements no hook")
     if entry.role == "owner" and "tilehal_chips" not in implemented:
         raise load_error(entry, "register", "it owns a vendor but does not implement tilehal_chips")
@@ -163,7 +167,26 @@ def validated(entry: Entry, plugin: object, content: str) -> Plugin:
     except pluggy.PluginValidationError as error:
         cause = " ".join(str(error).split())
         raise load_error(entry, "register", cause, hint=_HOOKS) from error
-    return Plugin(entry, content, _priority(entry, plugin), frozenset(implemented), frozenset(wrapped), hooks)
+    priority = _priority(entry, plugin)
+    return Plugin(entry, content, priority, frozenset(implemented), frozenset(wrapped), hooks, tuple(refused))
+
+
+def _owner_hook_error(entry: Entry, hook: str) -> BackendLoadError:
+    """The error for an extension that speaks for the vendor. That hook alone is left out: the owner's chips live on."""
+    return BackendLoadError(
+        f"{hook} of {entry.package} is not called: it extends the target {entry.name!r}, and only the owner of a "
+        f"vendor answers that hook",
+        hint="chips of your own need a vendor of your own (an entry point in tilehal.backends); a chip like an "
+        "existing one, with other figures, is a what-if target such as cuda:h200+shared=128KiB (docs/plugins.md)",
+        details={
+            "distribution": entry.distribution,
+            "version": entry.version,
+            "role": entry.role,
+            "target": entry.name,
+            "stage": "owner-hook",
+            "hook": hook,
+        },
+    )
 
 
 def _hook_functions(entry: Entry, plugin: object) -> list[tuple[str, Callable[..., Any], dict[str, Any]]]:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A plugin, or a vendor with two owners, that cannot be used."""
+    """A plugin, a hook of one, or a vendor with two owners, that cannot be used."""
 
     vendor: str
     entries: tuple[Entry, ...]
@@ -45,6 +45,7 @@ class Manager:
         self._selection = None if selection is None else tuple(selection)
         self._backends: dict[str, Backend] = {}
         self._failures: dict[tuple[Entry, ...], Failure] = {}
+        self._refused_hooks: list[Failure] = []
         self._loading: set[Entry] = set()
 
     def entries(self) -> tuple[Entry, ...]:
@@ -91,9 +92,9 @@ class Manager:
         return tuple(loaded)
 
     def failures(self) -> tuple[Failure, ...]:
-        """What failed to load so far in this process."""
+        """What failed to load so far in this process, and hooks that an extension has and only an owner may have."""
         with self._lock:
-            return tuple(self._failures.values())
+            return (*self._failures.values(), *self._refused_hooks)
 
     def _load_backend(self, vendor: str) -> Backend:
         # Here, not above: pluggy and what loads plugins are not needed to list vendors.
@@ -124,7 +125,9 @@ class Manager:
                 raise load_error(entry, "import", "its own import asks for the target it is to provide")
             self._loading.add(entry)
             try:
-                return load(entry)
+                plugin = load(entry)
+                self._refused_hooks += [Failure(entry.vendor, (entry,), error) for error in plugin.refused]
+                return plugin
             except BackendLoadError as error:
                 self._failures[entry,] = Failure(entry.vendor, (entry,), error)
                 raise

@@ -55,6 +55,8 @@ def report(tmp_path_factory):
     write_distribution(site, "other-contested", files={"fake_c.py": ""}, backends={"contested": "fake_c"})
     write_distribution(site, "fine-sign", files={"fake_sign.py": "import nowhere"}, extensions={"signed": "fake_sign"})
     write_distribution(site, "fine-lost", files={"fake_lost.py": ""}, extensions={"fine:nine": "fake_lost"})
+    chips = DESCRIBES.replace("{vendor}", "fine")
+    write_distribution(site, "fine-chips", files={"fake_chips.py": chips}, extensions={"fine": "fake_chips"})
     write_distribution(site, "lonely", files={"fake_lonely.py": ""}, extensions={"nobody": "fake_lonely"})
     write_backend(second, "fine", version="0.9")
     with pytest.MonkeyPatch.context() as patch:
@@ -93,6 +95,7 @@ def only(report, code: str, part: str) -> str:
         ("tilehal-contested 1.2.3", "failed", "2 packages own"),
         ("other-contested 1.2.3", "failed", "2 packages own"),
         ("fine-sign 1.2.3", "failed", "No module named 'nowhere'"),
+        ("fine-chips 1.2.3", "partly loaded", "only the owner of a vendor answers"),
         ("lonely 1.2.3", "not checked", ""),
         ("tilehal-fine 0.9", "shadowed", "tilehal-fine 1.2.3 comes first"),
     ],
@@ -113,6 +116,7 @@ def test_what_became_of_each_plugin(report, package, status, cause):
         ("plugin-incompatible", "tilehal-future"),
         ("requirement-unmet", "tilehal-future"),
         ("plugin-two-owners", "other-contested"),
+        ("plugin-speaks-for-owner", "tilehal_chips of fine-chips 1.2.3 is not called"),
         ("plugin-hook-failed", "tilehal-wrongchips"),
         ("plugin-hook-failed", "driver mismatch"),
         ("plugin-check-died", "hookdies"),
@@ -150,6 +154,23 @@ def test_the_compilers_imports_are_shown_with_file_and_owner(report):
     assert by_module["tvm_ffi"].distribution.startswith("apache-tvm-ffi ")
 
 
+@pytest.mark.parametrize(
+    ("part", "line", "raised"),
+    [
+        ("tilehal-raising", "raise ImportError('libacme.so.3 is missing')", "ImportError: libacme.so.3 is missing"),
+        ("fine-sign", "import nowhere", "ModuleNotFoundError: No module named 'nowhere'"),
+        ("driver mismatch", "raise OSError('driver mismatch')", "OSError: driver mismatch"),
+    ],
+)
+def test_code_that_raised_is_shown_with_its_traceback_from_its_own_first_line(report, part, line, raised):
+    [found] = [one for one in report.findings if part in one.message and one.code.startswith("plugin-")]
+    _, first, source, *_ = found.details["traceback"].splitlines()
+    assert first.lstrip().startswith("File ")
+    assert "fake_" in first
+    assert source.strip() == line
+    assert found.details["traceback"].splitlines()[-1] == raised
+
+
 def test_errors_come_first_and_decide_the_exit_status(report):
     severities = [finding.severity for finding in report.findings]
     assert severities == sorted(severities, key=["error", "warning", "info"].index)
@@ -179,6 +200,14 @@ class TestCommand:
         printed = capsys.readouterr().out
         for part in ("tilehal-fine 1.2.3", "acme-smi: Acme Two", "acme-acc-missing", "No problem found."):
             assert part in printed
+
+    def test_the_page_shows_the_traceback_of_what_failed_to_load(self, light, monkeypatch, capsys):
+        write_backend(light, "raising", "raise ImportError('libacme.so.3 is missing')")
+        monkeypatch.setenv("TILEHAL_LOAD_PLUGINS", "raising")
+        assert run(["doctor"]) == 1
+        printed = capsys.readouterr().out
+        assert "Traceback (most recent call last):" in printed
+        assert "raise ImportError('libacme.so.3 is missing')" in printed
 
     def test_a_target_chooses_the_chip(self, capsys):
         assert run(["doctor", "--target", "fine:first", "--json"]) == 0

@@ -85,12 +85,26 @@ def test_nothing_of_a_refused_extension_stays():
 
 
 @pytest.mark.parametrize("hook", ["tilehal_chips", "tilehal_detect"])
-def test_an_extension_cannot_speak_for_the_vendor(hook):
-    extension = SimpleNamespace(**{hook: hookimpl(lambda: [])})
+def test_an_extension_that_speaks_for_the_vendor_loses_that_hook_and_nothing_else(hook):
+    says = Finding("acme-ext", "info", "still called")
+    extension = SimpleNamespace(**{hook: hookimpl(lambda: [])}, tilehal_diagnose=hookimpl(lambda chip: [says]))
     entries = [local_entry("acme", FakeVendor("acme")), local_entry("acme", extension, role="extension")]
-    backend = Manager(entries).backend("acme")
-    with pytest.raises(BackendLoadError, match="only the owner"):
-        backend.packages(backend.chips()[0])
+    plugins = Manager(entries)
+    backend = plugins.backend("acme")
+    [chip] = backend.chips()
+    assert backend.call("tilehal_diagnose", chip) == (says,)
+    [failure] = plugins.failures()
+    assert failure.error.message.startswith(f"{hook} of ")
+    assert "only the owner" in failure.error.message
+    assert "what-if target" in failure.error.hint
+
+
+def test_an_extension_with_nothing_but_chips_leaves_the_owners_alive():
+    extension = SimpleNamespace(tilehal_chips=hookimpl(lambda: []))
+    plugins = Manager([local_entry("acme", FakeVendor("acme")), local_entry("acme", extension, role="extension")])
+    backend = plugins.backend("acme")
+    assert backend.call("tilehal_diagnose", backend.chips()[0]) == ()
+    assert [failure.error.details["stage"] for failure in plugins.failures()] == ["owner-hook"]
 
 
 @pytest.mark.parametrize("name", ["acme:one", "auto", "tilehal", "ac me", ""])

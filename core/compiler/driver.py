@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import warnings
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from core._functions import near_name
 from core._tilelang import TracedKernel, import_tilelang, tilelang_version, trace
 from core.compiler.artifacts import CompileOptions, LoweredKernel
 from core.compiler.options import checked_pass_configs, compile_options
@@ -70,6 +70,7 @@ def compile(
     """
     from core.target import resolve
 
+    _check_not_compiled(func)
     _check_compatibility(execution_backend, target_host)
     _check_keywords(func, kwargs)
     import_tilelang()
@@ -307,6 +308,16 @@ def _example(value: Any) -> Any:
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
 
 
+def _check_not_compiled(func: Any) -> None:
+    from core.runtime.kernel import Kernel
+
+    if isinstance(func, Kernel):
+        raise KernelError(
+            f"{func.name} is compiled already, for {func.target}",
+            hint="kernel.with_target(...) compiles it for another chip, with other tiles if you name them",
+        )
+
+
 def _check_compatibility(execution_backend: str | None, target_host: str | None) -> None:
     if execution_backend not in (None, "auto", "tvm_ffi"):
         raise KernelError(
@@ -324,15 +335,19 @@ def _check_compatibility(execution_backend: str | None, target_host: str | None)
 _SYNONYMS = {"out": "out_idx", "outputs": "out_idx", "flags": "compile_flags"}
 
 
+def option_names() -> tuple[str, ...]:
+    """The keywords of :func:`compile` itself; all others are arguments of the kernel."""
+    return tuple(p.name for p in inspect.signature(compile).parameters.values() if p.kind is p.KEYWORD_ONLY)
+
+
 def _check_keywords(func: Any, kwargs: Mapping[str, Any]) -> None:
     """Catches a misspelt option of :func:`compile`, which would otherwise be taken for an argument of the kernel."""
-    options = [p.name for p in inspect.signature(compile).parameters.values() if p.kind is p.KEYWORD_ONLY]
     function = getattr(func, "function", None) or getattr(func, "func", None) or func
     try:
         own = inspect.signature(function).parameters if callable(function) else {}
     except (TypeError, ValueError):
         own = {}
     for name in kwargs:
-        near = [_SYNONYMS[name]] if name in _SYNONYMS else difflib.get_close_matches(name, options, 1, cutoff=0.8)
-        if name not in own and near:
-            raise KernelError(f"core.compile has no option {name!r}", hint=f"did you mean {near[0]!r}?")
+        meant = _SYNONYMS.get(name) or near_name(name, option_names())
+        if name not in own and meant is not None:
+            raise KernelError(f"core.compile has no option {name!r}", hint=f"did you mean {meant!r}?")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import threading
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from core.errors import LaunchError, ShapeMismatch
+from core._functions import near_name
+from core.errors import KernelError, ShapeMismatch
+from core.ops._graph_ops import only_shapes, refuse_gradients
 from core.ops._operands import described, dtype_name, expect, matrix, packed
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from core.runtime.kernel import Kernel
+    from core.tiling.factory import KernelFactory
 
 _kernels: dict[tuple[Any, ...], Kernel] = {}
 _lock = threading.Lock()
@@ -43,7 +47,8 @@ def on_rows(
     arguments = {"M": flat[0], "N": flat[1], "dtype": dtype_name(x), **more}
     memory = None if out is None else packed(name, "out", out, x.shape, flat)
     tensors = [packed(name, key, vector, flat[1:], flat[1:]) for key, vector in vectors.items()]
-    result = run(operator, arguments, [packed(name, "x", x, x.shape, flat), *tensors], memory, options)[0]
+    operands = [packed(name, "x", x, x.shape, flat), *tensors]
+    result = run(operator, arguments, operands, memory, options, shapes=[flat])[0]
     return result.view(x.shape) if out is None else out
 
 
@@ -53,20 +58,24 @@ def run(
     tensors: Sequence[Tensor],
     out: Tensor | Sequence[Tensor] | None,
     options: dict[str, Any],
+    *,
+    shapes: Sequence[Sequence[int]],
+    dtype: torch.dtype | None = None,
 ) -> list[Tensor]:
-    """The outputs of `module.factory`, from the kernel remembered for these arguments or compiled now."""
+    """The outputs of `module.factory`, from the kernel remembered for these arguments or compiled now.
+
+    Their shapes, and their dtype (None is the first tensor's), are what torch is told while it traces.
+    """
     given = [] if out is None else [out] if isinstance(out, torch.Tensor) else list(out)
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (*tensors, *given)):
-        raise LaunchError(
-            f"{operator.partition('.')[2]} has no backward, and an argument requires a gradient",
-            hint="call it under torch.no_grad(), or detach its arguments",
-        )
+    refuse_gradients(operator.partition(".")[2], (*tensors, *given))
     for tensor in tensors:
         if tensor.numel() == 0:
             raise ShapeMismatch(
                 f"{operator.partition('.')[2]}: an argument is {described(tensor)}, which has no elements",
                 hint="leave the call out where there is nothing to compute",
             )
+    if only_shapes():
+        return given or [tensors[0].new_empty(shape, dtype=dtype) for shape in shapes]
     target = options.get("target") or ("cpu" if tensors[0].device.type == "cpu" else "auto")
     where = target if isinstance(target, str) else str(getattr(target, "target", target))
     chosen = ((name, options[name]) for name in sorted(options) if name != "target")
@@ -75,11 +84,33 @@ def run(
     if kernel is None:
         module, _, name = operator.partition(".")
         factory = getattr(importlib.import_module(f"core.ops.{module}"), name)
+        _check_options(factory, arguments, options)
         with _lock:
             kernel = _kernels.get(key) or factory.compile(**arguments, **{**options, "target": target})
             _kernels[key] = kernel
     outputs = kernel(*tensors, *given)
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
+def _check_options(factory: KernelFactory, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Raises KernelError for a keyword that neither the function, its factory nor :func:`core.compile` takes."""
+    from core.compiler.driver import option_names
+
+    own = [name for name in factory.signature.parameters if name not in arguments]
+    for option in options:
+        if option in own or option in option_names():
+            continue
+        near = near_name(option, (*own, *option_names()))
+        function = getattr(importlib.import_module("core.ops.functional"), factory.name)
+        taken = [name for name, p in inspect.signature(function).parameters.items() if p.kind is not p.VAR_KEYWORD]
+        does = (inspect.getdoc(function) or "").partition("\n")[0].partition(";")[0].rstrip(".")
+        more = f"{', '.join(factory.parameters)}, and options of core.compile such as target and simulate"
+        raise KernelError(
+            f"{factory.name} has no option {option!r}",
+            hint=f"did you mean {near!r}?"
+            if near
+            else f"core.ops.functional.{factory.name}({', '.join(taken)}) is: {does}; it also takes {more}",
+        )
 
 
 def _key(value: Any) -> Any:

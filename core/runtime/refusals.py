@@ -64,7 +64,7 @@ class Refusals:
             if source.argument in given:
                 values[symbol] = source.read(given[source.argument])
         for index, value in given.items():
-            error = self._extents(index, value, values)
+            error = self._extents(index, value, values) or self._layout(index, value)
             if error is not None:
                 return error
         unknown = [symbol for symbol, source in self._sources.items() if source.argument not in given]
@@ -127,18 +127,21 @@ class Refusals:
                 hint="reshape it; a kernel does not broadcast",
                 location=location,
             )
+        return None
+
+    def _layout(self, index: int, value: torch.Tensor) -> TileHALError | None:
+        """How a tensor lies in memory, asked last: making it contiguous helps none of a wrong shape."""
+        argument = self._signature.arguments[index]
+        if isinstance(argument, ScalarArgument):
+            return None
+        where = f"{self._signature.name}: argument {index} ({argument.name})"
+        location = self._locations[index]
         if argument.strides is None and not value.is_contiguous():
             return LaunchError(
                 f"{where} must be contiguous, its strides are {value.stride()}",
                 hint="pass .contiguous(), or declare the parameter as T.StridedTensor",
                 location=location,
             )
-        return self._alignment(argument, where, value, location)
-
-    @staticmethod
-    def _alignment(
-        argument: TensorArgument, where: str, value: torch.Tensor, location: Location | None
-    ) -> TileHALError | None:
         address, needed = value.data_ptr(), argument.alignment
         if needed == 1 or address % needed == 0:
             return None

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from core._functions import near_name
 from core.errors import KernelError, Location, ShapeMismatch
 from core.tiling.parameters import TileParameter
 
@@ -102,6 +103,12 @@ class KernelFactory:
             ShapeMismatch: an argument names a dtype that the kernel does not compute.
         """
         given = {name: value for name, value in kwargs.items() if name not in self.parameters}
+        for name in given:
+            meant = None if name in self.signature.parameters else near_name(name, self.signature.parameters)
+            if meant is not None:
+                raise KernelError(
+                    f"{self.name} has no argument {name!r}", hint=f"did you mean {meant!r}?", location=self.location
+                )
         try:
             bound = self.signature.bind_partial(*args, **given)
         except TypeError as error:

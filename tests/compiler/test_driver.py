@@ -155,6 +155,13 @@ def test_a_misspelt_option_is_named_and_never_taken_for_the_kernels() -> None:
         assert repr(meant) in caught.value.hint
 
 
+def test_a_kernel_that_is_compiled_already_says_how_to_have_it_elsewhere() -> None:
+    kernel = core.compile(add, 65, target="cpu", build=False)
+    with pytest.raises(core.KernelError, match="main is compiled already, for cpu:host") as caught:
+        core.compile(kernel, target="metax")
+    assert "kernel.with_target(...)" in caught.value.hint
+
+
 def test_a_misspelt_pass_configuration_is_named() -> None:
     with pytest.raises(core.KernelError, match=r"tl\.disable_wgmmma") as caught:
         core.compile(softmax, 8, 256, target="cpu", pass_configs={"tl.disable_wgmmma": True})

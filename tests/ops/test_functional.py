@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -207,3 +208,21 @@ def test_what_does_not_fit_is_refused(call: str, error: type[core.TileHALError],
     with pytest.raises(error, match=message) as caught:
         eval(call, {**names, **operands()})
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("call", "message", "hint"),
+    [
+        (
+            lambda x: functional.softmax(x, dim=0),
+            "softmax has no option 'dim'",
+            r"softmax\(x, out\) is: .* last dimension",
+        ),
+        (lambda x: functional.softmax(x, block_m=4), "softmax has no option 'block_m'", "did you mean 'block_M'"),
+        (lambda x: functional.relu(x, targt="cpu"), "activation has no option 'targt'", "did you mean 'target'"),
+    ],
+)
+def test_a_keyword_that_no_option_has_is_answered_with_what_the_function_takes(call, message, hint):
+    with pytest.raises(core.KernelError, match=message) as caught:
+        call(torch.zeros(4, 8))
+    assert re.search(hint, caught.value.hint)

@@ -177,3 +177,10 @@ def test_data_must_start_where_the_kernel_can_access_it(offset: int, other: int,
     assert caught.value.hint is not None
     assert ".clone()" in caught.value.hint
     assert caught.value.location == Location("kernel.py", line)
+
+
+def test_a_wrong_shape_is_said_before_wrong_strides() -> None:
+    with pytest.raises(ShapeMismatch, match="argument 1 \\(B\\) has shape \\(4, 9\\)"):
+        Binder(ADD, "cpu")((torch.ones(4, 8), torch.ones(9, 4).T), {})
+    with pytest.raises(LaunchError, match="argument 1 \\(B\\) must be contiguous"):
+        Binder(ADD, "cpu")((torch.ones(4, 8), torch.ones(8, 4).T), {})

@@ -125,8 +125,8 @@ def test_a_number_of_the_users_that_the_parameter_does_not_allow_is_refused(tile
 def test_missing_and_unknown_arguments_are_named() -> None:
     with pytest.raises(core.KernelError, match="missing N"):
         add.compile(64, target="cpu")
-    with pytest.raises(core.KernelError, match="unexpected keyword argument 'blok_M'"):
-        add.compile(64, 64, target="cpu", blok_M=3)
+    with pytest.raises(core.KernelError, match="unexpected keyword argument 'width'"):
+        add.compile(64, 64, target="cpu", width=3)
 
 
 def test_tile_parameters_are_keyword_only_and_tile_an_argument() -> None:
@@ -248,6 +248,13 @@ def test_dtypes_are_refused_that_a_factory_does_not_declare() -> None:
         factory.compile(8, other="float16", target="cpu")
     with pytest.raises(core.KernelError, match="dtypes names 'type', which is not an argument"):
         core.kernel(copy, dtypes={"type": ("float16",)})
+
+
+def test_a_misspelt_argument_or_tile_parameter_is_named() -> None:
+    for call in (add.compile, add.rank):
+        with pytest.raises(core.KernelError, match="add has no argument 'block_m'") as caught:
+            call(16, 16, target="cpu", block_m=4)
+        assert caught.value.hint == "did you mean 'block_M'?"
 
 
 def test_what_a_factory_misspells_is_named() -> None:

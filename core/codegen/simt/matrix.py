@@ -187,7 +187,8 @@ def function_source(plan: MatrixPlan, dialect: Dialect, architecture: str) -> st
         if key not in dialect.matrix_operands:
             raise UnsupportedOp(
                 f"the {dialect.name} dialect does not say how {instruction.name} takes {key[1]} elements of {dtype}",
-                hint="add the operand to the dialect's matrix_operands",
+                hint=f"add it to the dialect's matrix_operands: {key!r}: the C++ type of the builtin's operand, "
+                f"a vector of {key[1]} (docs/simt.md has an example)",
             )
         return dialect.matrix_operands[key]
 

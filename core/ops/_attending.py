@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from core.errors import ShapeMismatch
 from core.ops._calling import run
+from core.ops._graph_ops import graph_operator
 from core.ops._operands import apart, ascending, between, described, dtype_name, expect, number
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 
+@graph_operator
 def attention(
     q: Tensor,
     k: Tensor,
@@ -54,9 +56,10 @@ def attention(
     }
     arguments |= {"causal": causal, "scale": _scale("attention", scale), "dtype": dtype_name(q)}
     apart("attention", out, {"q": q, "k": k, "v": v})
-    return run("attention.attention", arguments, [q, k, v], out, options)[0]
+    return run("attention.attention", arguments, [q, k, v], out, options, shapes=[q.shape])[0]
 
 
+@graph_operator
 def attention_varlen(
     q: Tensor,
     k: Tensor,
@@ -102,9 +105,11 @@ def attention_varlen(
     arguments: dict[str, Any] = {"batch": q_offsets.shape[0] - 1, "heads": heads, "kv_heads": k.shape[1], "M": M}
     arguments |= {"N": k.shape[0], "dim": dim, "causal": causal, "dtype": dtype_name(q)}
     arguments["scale"] = _scale("attention_varlen", scale)
-    return run("attention_varlen.attention_varlen", arguments, [q, k, v, q_offsets, k_offsets], out, options)[0]
+    tensors = [q, k, v, q_offsets, k_offsets]
+    return run("attention_varlen.attention_varlen", arguments, tensors, out, options, shapes=[q.shape])[0]
 
 
+@graph_operator
 def mla_decode(
     q: Tensor,
     q_rope: Tensor,
@@ -138,7 +143,8 @@ def mla_decode(
     arguments: dict[str, Any] = {"batch": q.shape[0], "M": q.shape[1], "N": kv.shape[1], "dim": q.shape[2]}
     arguments |= {"rope": q_rope.shape[2], "scale": _scale("mla_decode", scale), "dtype": dtype_name(q)}
     between("mla_decode", "lengths", lengths, 1, kv.shape[1])
-    return run("mla.mla_decode", arguments, [q, q_rope, kv, k_rope, lengths], None, options)[0]
+    tensors = [q, q_rope, kv, k_rope, lengths]
+    return run("mla.mla_decode", arguments, tensors, None, options, shapes=[q.shape])[0]
 
 
 def _scale(operator: str, scale: float | None) -> float | None:

@@ -13,6 +13,7 @@ from core._functions import near_name
 from core.errors import KernelError, ShapeMismatch
 from core.ops._graph_ops import only_shapes, refuse_gradients
 from core.ops._operands import described, dtype_name, expect, matrix, packed
+from core.runtime.values import torch_dtype
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -60,7 +61,7 @@ def run(
     options: dict[str, Any],
     *,
     shapes: Sequence[Sequence[int]],
-    dtype: torch.dtype | None = None,
+    dtype: str | torch.dtype | None = None,
 ) -> list[Tensor]:
     """The outputs of `module.factory`, from the kernel remembered for these arguments or compiled now.
 
@@ -75,7 +76,8 @@ def run(
                 hint="leave the call out where there is nothing to compute",
             )
     if only_shapes():
-        return given or [tensors[0].new_empty(shape, dtype=dtype) for shape in shapes]
+        kind = tensors[0].dtype if dtype is None else torch_dtype(str(dtype).removeprefix("torch."))
+        return given or [tensors[0].new_empty(shape, dtype=kind) for shape in shapes]
     target = options.get("target") or ("cpu" if tensors[0].device.type == "cpu" else "auto")
     where = target if isinstance(target, str) else str(getattr(target, "target", target))
     chosen = ((name, options[name]) for name in sorted(options) if name != "target")

@@ -4,6 +4,7 @@ from typing import Any
 
 from core._tilelang import import_tilelang
 from core.errors import KernelError
+from core.ops._convolution import output_extents
 from core.ops._dtypes import PRODUCT
 from core.tiling import kernel, stages, threads, tile
 
@@ -53,20 +54,7 @@ def conv2d(
         ShapeMismatch: there is no product of such operands, sums and results.
         KernelError: M, N or K is not what it is, the images are smaller than W, or a number is none of elements.
     """
-    for name, elements, least in (("stride", stride, 1), ("padding", padding, 0), ("dilation", dilation, 1)):
-        if not isinstance(elements, int) or elements < least:
-            raise KernelError(
-                f"conv2d: {name}={elements!r}, and it is an integer of {least} or more",
-                hint="it is the same in both directions",
-            )
-    out_height = (height + 2 * padding - dilation * (size - 1) - 1) // stride + 1
-    out_width = (width + 2 * padding - dilation * (size - 1) - 1) // stride + 1
-    if any(isinstance(extent, int) and extent < 1 for extent in (out_height, out_width)):
-        raise KernelError(
-            f"conv2d: images of {height} x {width} with padding {padding} are smaller than a weight of {size} x {size}"
-            f" with dilation {dilation}",
-            hint="pad them, or leave the call out",
-        )
+    out_height, out_width = output_extents(height, width, size, stride=stride, padding=padding, dilation=dilation)
     pixels, depth = batch * out_height * out_width, size * size * channels
     for name, given, actual in (("M", M, pixels), ("N", N, filters), ("K", K, depth)):
         if given not in (None, actual):

@@ -11,11 +11,16 @@ Tensors are packed in the order the operator reads them; a matrix operand of a p
 
 from __future__ import annotations
 
+from inspect import unwrap
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from core.errors import ShapeMismatch
 from core.ops._attending import attention, attention_varlen, mla_decode
 from core.ops._calling import forget, kernels, on_rows, run
+from core.ops._convolution import output_extents
+from core.ops._dtypes import result_dtype
+from core.ops._graph_ops import graph_operator
 from core.ops._operands import (
     apart,
     ascending,
@@ -29,6 +34,8 @@ from core.ops._operands import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
     from torch import Tensor
 
@@ -56,6 +63,7 @@ __all__ = [
 ]
 
 
+@graph_operator
 def gemm(
     a: Tensor,
     b: Tensor,
@@ -94,9 +102,9 @@ def gemm(
     lead, M, K, N = a.shape[:-2], a.shape[-2], a.shape[-1], b.shape[-1]
     shape = (*lead, M, N)
     # With one b for all, the rows of all matrices are the rows of one.
-    batch = lead.numel() if b.dim() > 2 else None
+    batch = prod(lead) if b.dim() > 2 else None
     first = () if batch is None else (batch,)
-    rows = M if batch is not None else M * lead.numel()
+    rows = M if batch is not None else M * prod(lead)
     a_stored, trans_a = stored("gemm", "a", a, (*first, rows, K))
     b_stored, trans_b = stored("gemm", "b", b, (*first, K, N))
     whole = (*first, rows, N)
@@ -110,30 +118,49 @@ def gemm(
         "batch": batch,
     }
     arguments |= {"bias": bias is not None, "activation": activation, "residual": residual is not None}
+    stored_as = result_dtype(dtype_name(a)) if out_dtype is None else str(out_dtype).removeprefix("torch.")
     if out_dtype is not None:
-        arguments["out_dtype"] = str(out_dtype).removeprefix("torch.")
+        arguments["out_dtype"] = stored_as
     extra = [] if bias is None else [packed("gemm", "bias", bias, (N,), (N,))]
     if residual is not None:
         extra.append(packed("gemm", "residual", residual, shape, whole))
     memory = None if out is None else packed("gemm", "out", out, shape, whole)
     apart("gemm", out, {"a": a, "b": b})
-    result = run("gemm.gemm", arguments, [a_stored, b_stored, *extra], memory, options)[0]
+    operands = [a_stored, b_stored, *extra]
+    result = run("gemm.gemm", arguments, operands, memory, options, shapes=[whole], dtype=stored_as)[0]
     return result.view(shape) if out is None else out
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, **options: Any) -> Tensor:
-    """`x @ weightᵀ + bias`, as `torch.nn.functional.linear`: x (..., K), weight (N, K); options as for :func:`gemm`."""
-    expect("linear", {"x": x, "weight": weight}, {"bias": bias})
+#: For functions that are operators of torch themselves.
+_gemm: Callable[..., Tensor] = unwrap(gemm)
+
+
+@graph_operator
+def linear(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    *,
+    activation: str | None = None,
+    residual: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+    out: Tensor | None = None,
+    **options: Any,
+) -> Tensor:
+    """`x @ weightᵀ + bias`, as `torch.nn.functional.linear`: x (..., K), weight (N, K); else as :func:`gemm`."""
+    expect("linear", {"x": x, "weight": weight}, {"bias": bias, "residual": residual, "out": out})
     if x.dim() < 1 or weight.dim() != 2 or x.shape[-1] != weight.shape[1]:
         raise ShapeMismatch(
             f"linear: x is {described(x)} and weight {described(weight)}", hint="they are (..., K) and (N, K)"
         )
+    more = {"bias": bias, "activation": activation, "out_dtype": out_dtype, **options}
     if x.dim() > 1:
-        return gemm(x, weight.mT, bias=bias, **options)
-    rows = {name: options[name][None] for name in ("residual", "out") if options.get(name) is not None}
-    return gemm(x[None], weight.mT, bias=bias, **{**options, **rows})[0]
+        return _gemm(x, weight.mT, residual=residual, out=out, **more)
+    row = {name: tensor[None] for name, tensor in (("residual", residual), ("out", out)) if tensor is not None}
+    return _gemm(x[None], weight.mT, **row, **more)[0]
 
 
+@graph_operator
 def grouped_gemm(a: Tensor, b: Tensor, offsets: Tensor, *, out: Tensor | None = None, **options: Any) -> Tensor:
     """The rows `offsets[g] <= i < offsets[g + 1]` of `a` times `b[g]`, for each group g: the experts of a mixture.
 
@@ -158,14 +185,17 @@ def grouped_gemm(a: Tensor, b: Tensor, offsets: Tensor, *, out: Tensor | None = 
     apart("grouped_gemm", out, {"a": a, "b": b})
     b_stored, trans_b = stored("grouped_gemm", "b", b, tuple(b.shape))
     arguments = {"groups": groups, "M": M, "N": N, "K": K, "dtype": dtype_name(a), "trans_b": trans_b}
-    return run("grouped_gemm.grouped_gemm", arguments, [a, b_stored, offsets], out, options)[0]
+    operands, dtype = [a, b_stored, offsets], options.get("out_dtype")
+    return run("grouped_gemm.grouped_gemm", arguments, operands, out, options, shapes=[(M, N)], dtype=dtype)[0]
 
 
+@graph_operator
 def softmax(x: Tensor, *, out: Tensor | None = None, **options: Any) -> Tensor:
     """Softmax along the last dimension of `x` (..., N), computed in float32; options `target`, `simulate`, tiles."""
     return on_rows("softmax.softmax", x, {}, {}, out, options)
 
 
+@graph_operator
 def layernorm(
     x: Tensor, weight: Tensor, bias: Tensor, *, eps: float = 1e-5, out: Tensor | None = None, **options: Any
 ) -> Tensor:
@@ -174,12 +204,14 @@ def layernorm(
     return on_rows("layernorm.layernorm", x, {"weight": weight, "bias": bias}, more, out, options)
 
 
+@graph_operator
 def rmsnorm(x: Tensor, weight: Tensor, *, eps: float = 1e-6, out: Tensor | None = None, **options: Any) -> Tensor:
     """`x / sqrt(mean(x²) + eps) * weight` along the last dimension; weight is (N)."""
     more = {"eps": number("rmsnorm", "eps", eps, zero=True)}
     return on_rows("rmsnorm.rmsnorm", x, {"weight": weight}, more, out, options)
 
 
+@graph_operator
 def add_rmsnorm(
     x: Tensor,
     residual: Tensor,
@@ -199,20 +231,23 @@ def add_rmsnorm(
     results = [packed("add_rmsnorm", name, tensor, x.shape, flat) for name, tensor in memory.items()] or None
     arguments = {"M": flat[0], "N": flat[1], "dtype": dtype_name(x)}
     arguments["eps"] = number("add_rmsnorm", "eps", eps, zero=True)
-    normalised, total = run("rmsnorm.add_rmsnorm", arguments, tensors, results, options)
+    normalised, total = run("rmsnorm.add_rmsnorm", arguments, tensors, results, options, shapes=[flat, flat])
     return out if out is not None else (normalised.view(x.shape), total.view(x.shape))
 
 
+@graph_operator
 def activation(x: Tensor, name: str, *, out: Tensor | None = None, **options: Any) -> Tensor:
     """The function `name` (a key of `core.ops.activations.ACTIVATIONS`) of each element of `x`, of any shape."""
     expect("activation", {"x": x}, {"out": out})
     flat = (x.numel(),)
     memory = None if out is None else packed(name, "out", out, x.shape, flat)
     arguments = {"N": x.numel(), "name": name, "dtype": dtype_name(x)}
-    result = run("activations.activation", arguments, [packed(name, "x", x, x.shape, flat)], memory, options)[0]
+    tensor = packed(name, "x", x, x.shape, flat)
+    result = run("activations.activation", arguments, [tensor], memory, options, shapes=[flat])[0]
     return result.view(x.shape) if out is None else out
 
 
+@graph_operator
 def gated_activation(x: Tensor, name: str, *, out: Tensor | None = None, **options: Any) -> Tensor:
     """The function `name` of the first half of each row times the second half: x (..., 2 N), result (..., N)."""
     expect("gated_activation", {"x": x}, {"out": out})
@@ -225,7 +260,7 @@ def gated_activation(x: Tensor, name: str, *, out: Tensor | None = None, **optio
     arguments = {"M": rows, "N": N, "name": name, "dtype": dtype_name(x)}
     tensor = packed("gated_activation", "x", x, x.shape, (rows, 2, N))
     apart("gated_activation", out, {"x": x})
-    result = run("activations.gated_activation", arguments, [tensor], memory, options)[0]
+    result = run("activations.gated_activation", arguments, [tensor], memory, options, shapes=[(rows, N)])[0]
     return result.view(shape) if out is None else out
 
 
@@ -254,6 +289,7 @@ def gelu_and_mul(x: Tensor, **options: Any) -> Tensor:
     return gated_activation(x, "gelu", **options)
 
 
+@graph_operator
 def conv2d(
     x: Tensor,
     weight: Tensor,
@@ -288,4 +324,7 @@ def conv2d(
     arguments: dict[str, Any] = dict(zip(names, x.shape, strict=True))
     arguments |= {"filters": weight.shape[3], "size": weight.shape[0], "dtype": dtype_name(x)}
     arguments |= {"stride": stride, "padding": padding, "dilation": dilation}
-    return run("conv2d.conv2d", arguments, [x, weight], out, options)[0]
+    batch, height, width, _ = x.shape
+    pixels = output_extents(height, width, weight.shape[0], stride=stride, padding=padding, dilation=dilation)
+    shape, dtype = (batch, *pixels, weight.shape[3]), options.get("out_dtype")
+    return run("conv2d.conv2d", arguments, [x, weight], out, options, shapes=[shape], dtype=dtype)[0]

@@ -18,6 +18,9 @@ from core.errors import BuildFailed, UnsupportedOp
 from core.hardware import Chip
 from core.plugins import BuildRequest
 
+#: How long the compiler may take when the user does not say.
+_TIMEOUT_S = 300.0
+
 
 def build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKernel:
     """Compiles every launch of the kernel in a folder of its own below `request.directory`.
@@ -126,7 +129,8 @@ def _run(
             result = run_tool(
                 words,
                 cwd=folder,
-                timeout_s=settings.timeout_s,
+                timeout_s=_TIMEOUT_S,
+                options=request.options,
                 env={"PATH": os.pathsep.join([first, os.environ.get("PATH", "")])},
                 source=folder / "kernel.mlir",
                 purpose=f"compile {launch['entry']} for {chip.target}",

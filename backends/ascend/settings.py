@@ -21,7 +21,6 @@ class Settings:
             the grid is known to have more than 65,535 blocks.
         sync_solver: let the compiler place synchronisation with its graph solver.
         route: `mlir` or `ascendc`; None: `ascendc` for kernels written in TileLang's own Ascend dialect.
-        timeout_s: how long the compiler may take, seconds.
     """
 
     multi_buffer: bool | None = None
@@ -29,7 +28,6 @@ class Settings:
     blockify: bool | None = None
     sync_solver: bool = False
     route: str | None = None
-    timeout_s: float = 300.0
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Settings:
@@ -39,7 +37,7 @@ class Settings:
         if unknown:
             raise KernelError(
                 f"the Ascend backend has no option {', '.join(map(repr, unknown))}",
-                hint=f"its options are {', '.join(sorted(known))}; docs/ascend.md says what each does",
+                hint=f"its options are {', '.join(sorted(known))}, timeout_s; docs/ascend.md says what each does",
             )
         for name in ("multi_buffer", "sub_block", "blockify", "sync_solver"):
             value = options.get(name)

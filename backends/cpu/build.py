@@ -53,6 +53,7 @@ def build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKer
         source=request.directory / SOURCE_NAME,
         purpose=f"compile {lowered.signature.name} for {chip.target}",
         verbose=request.options.verbose,
+        options=request.options,
     )
     launch = cpu_launch_file(lowered)
     purpose = f"compile {lowered.signature.name} for {chip.target}"

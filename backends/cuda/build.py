@@ -35,7 +35,12 @@ def build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> BuiltKer
             _build_host, lowered, str(chip.codegen["arch"]), folder, purpose, request.options.verbose
         )
         result = run_tool(
-            command, cwd=folder, source=folder / _DEVICE_SOURCE, purpose=purpose, verbose=request.options.verbose
+            command,
+            cwd=folder,
+            source=folder / _DEVICE_SOURCE,
+            purpose=purpose,
+            verbose=request.options.verbose,
+            options=request.options,
         )
         files = host_files.result()
     usage = ptxas.parse(result.stderr)

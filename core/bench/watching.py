@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from core import processes
+
 #: Bits of the mask of reasons (nvml.h, nvmlClocksEventReasons) that mean: slower than it could be. Idle, clocks set by
 #: the user and synchronised boost are not among them.
 REASONS = {
@@ -56,7 +58,7 @@ class Watch:
         for mask in _MASKS:
             query = [tool, f"--id={uuid}", f"--query-gpu={','.join((*_FIELDS, mask))}", "--format=csv,noheader,nounits"]
             if parse(_output(query), 0.0) is not None:
-                self._process = subprocess.Popen(
+                self._process = processes.start(
                     [*query, f"--loop-ms={_PERIOD_MS}"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
                 )
                 threading.Thread(target=self._read, daemon=True).start()
@@ -70,8 +72,7 @@ class Watch:
     def close(self) -> None:
         """Ends the second process."""
         if self._process is not None:
-            self._process.kill()
-            self._process.wait()
+            processes.end(self._process)
 
     def _read(self) -> None:
         assert self._process is not None

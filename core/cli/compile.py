@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.cli._building import running_tools_shown
 from core.cli._kernels import load_kernel, parse_parameters
 from core.cli._output import check_writable, console, print_json, write_file
 from core.errors import KernelError
@@ -39,6 +41,9 @@ def compile_(
     run: Annotated[bool, typer.Option("--run", help="Run it on random inputs and report the time.")] = False,
     simulate: Annotated[bool, typer.Option(help="With --run: on the chip's CPU simulator.")] = False,
     fast_math: Annotated[bool, typer.Option(help="Allow approximate maths and TF32.")] = False,
+    timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="How long the native compiler may take.")
+    ] = None,
     verbose: Annotated[bool, typer.Option(help="Show the compilers' commands and messages.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable report.")] = False,
 ) -> None:
@@ -58,15 +63,18 @@ def compile_(
         )
     function = load_kernel(kernel)
     started = time.perf_counter()
-    compiled = compile_kernel(
-        function,
-        target=target,
-        simulate=simulate,
-        fast_math=fast_math,
-        verbose=verbose,
-        build=True if emit is Emit.binary else False if not run else None,
-        **parameters,
-    )
+    # With --verbose the compilers' own messages say what is going on.
+    with nullcontext() if verbose else running_tools_shown():
+        compiled = compile_kernel(
+            function,
+            target=target,
+            simulate=simulate,
+            fast_math=fast_math,
+            options=None if timeout is None else {"timeout_s": timeout},
+            verbose=verbose,
+            build=True if emit is Emit.binary else False if not run else None,
+            **parameters,
+        )
     seconds = time.perf_counter() - started
     if to_stdout:
         sys.stdout.write(compiled.get_kernel_source())

@@ -22,8 +22,6 @@ from core.errors import TileHALError
 
 #: Exit status of a command that ended with one of our errors; the same as for wrong usage.
 ERROR_STATUS = 2
-#: As shells have it for a program that Ctrl-C ended.
-INTERRUPTED_STATUS = 128 + signal.SIGINT
 
 #: What becomes of output when there is no room or no place for it.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -126,39 +124,58 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         app(args=words, prog_name="tilehal")
     except KeyboardInterrupt:
-        return INTERRUPTED_STATUS
+        return _interruption.status
     except TileHALError as error:
-        if _ctrl_c.came:
-            return INTERRUPTED_STATUS
+        if _interruption.came:
+            return _interruption.status
         if wants_traceback():
             raise
         print_error(error, as_json="--json" in words)
         return ERROR_STATUS
     except SystemExit as ended:
+        if _interruption.came and ended.code:
+            return _interruption.status
         return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except Exception:
-        if _ctrl_c.came:
-            return INTERRUPTED_STATUS
+        if _interruption.came:
+            return _interruption.status
         raise
     return 0
 
 
-class _CtrlC:
-    """Notes that Ctrl-C came.
+class _Interruption:
+    """Notes that Ctrl-C came, or that the process is asked to end, and interrupts what is being done alike.
 
-    Python raises KeyboardInterrupt wherever it is, and what is being imported then may swallow it and fail in a way of
-    its own later: "cannot load module more than once per process".
+    Without, SIGTERM and SIGHUP would end the process on the spot: compilers would go on for a while, folders half
+    written would stay. Python raises KeyboardInterrupt wherever it is, and what is being imported then may swallow it
+    and fail in a way of its own later: "cannot load module more than once per process".
     """
 
     def __init__(self) -> None:
-        self.came = False
+        #: The signal that came; 0 while none has.
+        self.came = 0
+
+    @property
+    def status(self) -> int:
+        """The exit status of a command that was interrupted, as shells have it for a program that a signal ended."""
+        return 128 + (self.came or signal.SIGINT)
+
+    def listen(self) -> None:
+        """Takes the signals that nobody has another use for: `nohup` has SIGHUP ignored."""
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, self)
 
     def __call__(self, number: int, frame: Any) -> None:
-        self.came = True
+        self.came = number
+        if number != signal.SIGINT:
+            signal.signal(number, signal.SIG_DFL)  # whoever asks twice does not want to wait
         signal.default_int_handler(number, frame)
 
 
-_ctrl_c = _CtrlC()
+_interruption = _Interruption()
 
 
 def main() -> None:
@@ -166,8 +183,7 @@ def main() -> None:
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  (for the life of the process)
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, _ctrl_c)
+    _interruption.listen()
     try:
         status = run()
         sys.stdout.flush()

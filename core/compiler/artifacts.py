@@ -20,7 +20,7 @@ Evidence = Literal["device", "vendor compiler", "simulated", "source only"]
 
 @dataclass(frozen=True, slots=True)
 class CompileOptions:
-    """Everything that can change the generated code besides the kernel and the chip. All of it is in the cache key.
+    """Everything that can change the generated code besides the kernel and the chip, which is in the cache key.
 
     Attributes:
         pass_configs: tilelang pass configuration, as `tilelang.compile` takes it; keys are their string values.
@@ -28,6 +28,8 @@ class CompileOptions:
         fast_math: allow approximate maths and, on chips that have it, TF32 for float32 matrix products.
         backend: options a backend documents (`multi_buffer=False` on Ascend, ...).
         verbose: print the compilers' commands and messages; not part of the key.
+        timeout_s: seconds that the native compiler may take (`options={"timeout_s": ...}`, whatever the backend); its
+            backend's usual limit when None. Not part of the key.
     """
 
     pass_configs: Mapping[str, Any] = field(default_factory=dict)
@@ -35,6 +37,12 @@ class CompileOptions:
     fast_math: bool = False
     backend: Mapping[str, Any] = field(default_factory=dict)
     verbose: bool = field(default=False, compare=False)
+    timeout_s: float | None = field(default=None, compare=False)
+
+    @property
+    def given(self) -> dict[str, Any]:
+        """What `options=` was."""
+        return {**self.backend, **({} if self.timeout_s is None else {"timeout_s": self.timeout_s})}
 
     def check_backend(self, vendor: str, known: Iterable[str]) -> None:
         """Refuses an option that a backend does not have: a misspelt one would change nothing, and nobody would know.
@@ -48,7 +56,9 @@ class CompileOptions:
                 near = difflib.get_close_matches(str(name), there_are, n=1)
                 raise KernelError(
                     f"the {vendor} backend has no option {name!r}",
-                    hint=f"did you mean {near[0]!r}?" if near else f"its options are {', '.join(there_are) or 'none'}",
+                    hint=f"did you mean {near[0]!r}?"
+                    if near
+                    else f"its options are {', '.join(there_are) or 'none'}; timeout_s is every backend's",
                 )
 
 

@@ -54,7 +54,8 @@ def compile(
         simulate: calls run the generated native code on the CPU simulator.
         pass_configs, compile_flags, verbose: as for `tilelang.compile`.
         fast_math: allow approximate maths, and TF32 for float32 matrix products where the chip has it.
-        options: options the backend documents.
+        options: options the backend documents; and, whatever the backend, `timeout_s`: seconds that the native compiler
+            may take.
         execution_backend, target_host: accepted for compatibility with `tilelang.compile`; TileHAL launches through
             TVM-FFI and builds for this host, so only `None`, `"auto"` and `"tvm_ffi"` (and no `target_host`) are valid.
         build: compile the native code now (True), at the first call (False), or now exactly when this machine can run
@@ -163,7 +164,7 @@ def _compile_factory(request: _Request, target: Target, backend: Backend) -> Ker
     from core.compiler.choosing import first_that_compiles
     from core.tiling.problem import TileProblem
 
-    problem = TileProblem.of(request.func, request.args, request.kwargs, target)
+    problem = TileProblem.of(request.func, request.args, request.kwargs, target, request.options.backend)
 
     def attempt(chosen: Chosen) -> Kernel:
         traced, _ = problem.tracer.traced(chosen.tiles)

@@ -52,7 +52,7 @@ def compile_key(
         backend_name: distribution that owns the chip's vendor.
         backend_version: its version.
         backend_code_hash: digest of its package's files: an edited editable install is another backend.
-        options: every field but `verbose`.
+        options: every field that can change the code.
         tilelang_version: version of the installed tilelang.
         extensions: (name, version, code hash) of each extension called for this chip, in the order they are called.
         core_code_hash: of TileHAL itself; the running one when None.
@@ -135,7 +135,7 @@ def _options(options: CompileOptions) -> dict[str, Any]:
     return {
         field.name: _plain(getattr(options, field.name), f"options.{field.name}", ())
         for field in dataclasses.fields(options)
-        if field.name != "verbose"
+        if field.compare
     }
 
 

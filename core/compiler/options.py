@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -32,12 +33,22 @@ def compile_options(
         raise KernelError(f"compile_flags={compile_flags!r} are no flags", hint='pass a list of strings: ["-DN=4"]')
     if options is not None and not isinstance(options, Mapping):
         raise KernelError(f"options={options!r} are no options", hint="pass the backend's options by name, in a dict")
+    backend = dict(options or {})
+    timeout_s = backend.pop("timeout_s", None)
+    if timeout_s is not None and (
+        isinstance(timeout_s, bool) or not isinstance(timeout_s, (int, float)) or not 0 < timeout_s < math.inf
+    ):
+        raise KernelError(
+            f"option timeout_s={timeout_s!r} is no time limit",
+            hint="give the seconds that the native compiler may take, more than 0; leave it out for the usual limit",
+        )
     return CompileOptions(
         pass_configs=checked_pass_configs(pass_configs),
         compile_flags=flags,
         fast_math=fast_math,
-        backend=dict(options or {}),
+        backend=backend,
         verbose=verbose,
+        timeout_s=timeout_s,
     )
 
 

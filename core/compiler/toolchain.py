@@ -19,12 +19,16 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
+from core import processes
 from core.errors import BuildFailed, ToolchainNotFound
+
+if TYPE_CHECKING:
+    from core.compiler.artifacts import CompileOptions
 
 _LOG = logging.getLogger("tilehal.toolchain")
 
@@ -135,6 +139,33 @@ def _in_folder(names: Sequence[str], folder: Path) -> Path | None:
     return None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class RunningTool:
+    """A tool at work: its program's name, what it does (may be empty), and since when on `time.monotonic`'s clock."""
+
+    program: str
+    purpose: str
+    since_s: float
+
+
+_running: list[RunningTool] = []
+
+
+def running_tools() -> tuple[RunningTool, ...]:
+    """The tools that :func:`run_tool` is waiting for in this process, in the order they were started."""
+    return tuple(_running)
+
+
+@contextlib.contextmanager
+def _shown(words: Sequence[str], purpose: str) -> Iterator[None]:
+    tool = RunningTool(Path(words[0]).name, purpose, time.monotonic())
+    _running.append(tool)
+    try:
+        yield
+    finally:
+        _running.remove(tool)
+
+
 @dataclass(frozen=True, slots=True)
 class ToolResult:
     """What a tool did: its exit status (negative: the signal that ended it), output, and wall time in seconds."""
@@ -161,6 +192,7 @@ def run_tool(
     purpose: str = "",
     check: bool = True,
     verbose: bool = False,
+    options: CompileOptions | None = None,
 ) -> ToolResult:
     """Runs an external tool to its end and returns what it said.
 
@@ -170,12 +202,14 @@ def run_tool(
     Args:
         command: program and arguments; no shell is involved.
         cwd: folder it runs in. Pass file names relative to it: the command then still works wherever the folder moves.
-        timeout_s: the whole group is stopped after this many seconds of wall time.
+        timeout_s: the whole group is stopped after this many seconds of wall time, unless `options` say another limit.
         env: variables added to this process's environment.
         source: the generated source at fault when it fails; named in the error.
         purpose: what the tool was doing, for the error ("compile softmax for cuda:h200").
         check: raise when the exit status is not 0.
         verbose: write the command and what the tool says to standard error.
+        options: of the compilation that the tool is run for: the user's `timeout_s` goes before ours, and an error
+            about the time says that there is such an option.
 
     Raises:
         ToolchainNotFound: the program cannot be started.
@@ -187,18 +221,14 @@ def run_tool(
     _LOG.debug("%s", shlex.join(words))
     if verbose:
         sys.stderr.write(shlex.join(words) + "\n")
+    if options is not None and options.timeout_s is not None:
+        timeout_s = options.timeout_s
     started = time.monotonic()
     # Files, not pipes: output of any size cannot block the tool, and a grandchild that escapes cannot block us.
     with tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
         try:
-            process = subprocess.Popen(
-                words,
-                cwd=cwd,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                start_new_session=True,
+            process = processes.start(
+                words, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
             )
         except OSError as error:
             if not Path(cwd).is_dir():
@@ -210,19 +240,21 @@ def run_tool(
             ) from error
         timed_out = False
         try:
-            returncode = _wait(process, timeout_s)
+            with _shown(words, purpose):
+                returncode = _wait(process, timeout_s)
+            processes.forget(process)
         except subprocess.TimeoutExpired:
             timed_out = True
-            returncode = _stop(process)
+            returncode = processes.end(process, _GRACE_S)
         except BaseException:
             # Ctrl-C reaches us and not the tool, which is in another group.
-            _stop(process)
+            processes.end(process, _GRACE_S)
             raise
         result = ToolResult(words, returncode, _text(stdout), _text(stderr), time.monotonic() - started)
     if verbose and result.output:
         sys.stderr.write(result.output + "\n")
     if timed_out or (check and returncode != 0):
-        raise _failure(result, Path(cwd), source, purpose, timeout_s if timed_out else None)
+        raise _failure(result, Path(cwd), source, purpose, timeout_s if timed_out else None, options is not None)
     return result
 
 
@@ -242,25 +274,22 @@ def _wait(process: subprocess.Popen[bytes], timeout_s: float) -> int:
     return process.wait()
 
 
-def _stop(process: subprocess.Popen[bytes]) -> int:
-    """Ends the process and all of its group; returns its exit status."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, sign)
-        if sign == signal.SIGTERM:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_GRACE_S)
-    return process.wait()
-
-
 def _text(stream: IO[bytes]) -> str:
     stream.seek(0)
     return stream.read().decode("utf-8", errors="replace")
 
 
 def _failure(
-    result: ToolResult, cwd: Path, source: Path | None, purpose: str, timed_out_after_s: float | None
+    result: ToolResult,
+    cwd: Path,
+    source: Path | None,
+    purpose: str,
+    timed_out_after_s: float | None,
+    has_option: bool,
 ) -> BuildFailed:
+    hint = "read the source where it is, or run the command again in that folder"
+    if timed_out_after_s is not None and has_option:
+        hint = 'give it longer: options={"timeout_s": SECONDS}, or `tilehal compile --timeout SECONDS`'
     program = Path(result.command[0]).name
     if timed_out_after_s is not None:
         what = f"did not finish within {timed_out_after_s:g} s and was stopped"
@@ -281,7 +310,7 @@ def _failure(
         lines.append(f"  source: {source}")
     return BuildFailed(
         "\n".join(lines),
-        hint="read the source where it is, or run the command again in that folder",
+        hint=hint,
         details={
             "command": list(result.command),
             "directory": str(cwd),

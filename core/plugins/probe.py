@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from core import processes
+
 Status = Literal["ok", "raised", "died", "timeout"]
 
 # The child answers in a file, so whatever the code prints cannot be taken for the answer. It leaves through os._exit:
@@ -66,14 +68,13 @@ def run_in_child(code: str, *, arguments: Any = None, timeout_s: float) -> Outco
         answer, output = Path(folder, "answer.json"), Path(folder, "output.txt")
         request = {"path": _fresh_path(), "code": code, "arguments": arguments, "answer": str(answer)}
         with output.open("wb") as stream:
-            process = subprocess.Popen(
+            process = processes.start(
                 # -P: the current folder is not put on the path, where it could shadow what the boot code imports.
                 [sys.executable, "-P", "-c", _BOOT],
                 env=_fresh_environment(),
                 stdin=subprocess.PIPE,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,
             )
             try:
                 process.communicate(json.dumps(request).encode(), timeout=timeout_s)
@@ -83,6 +84,7 @@ def run_in_child(code: str, *, arguments: Any = None, timeout_s: float) -> Outco
             except BaseException:
                 _kill_group(process)
                 raise
+            processes.forget(process)
         if process.returncode != 0 or not answer.exists():
             return Outcome("died", _cause_of_death(process.returncode), _tail(output))
         data = json.loads(answer.read_text(encoding="utf-8"))
@@ -108,11 +110,7 @@ def _fresh_environment() -> dict[str, str]:
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    try:
-        os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        process.kill()
-    process.wait()
+    processes.end(process)
     if process.stdin is not None:
         process.stdin.close()
 

@@ -21,6 +21,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from core import processes
+
 
 class ProcessLost(Exception):
     """The process died or did not answer in time; the message says which."""
@@ -37,15 +39,14 @@ class JsonProcess:
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str], folder: Path | None = None) -> None:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed by close())
-        self._process = subprocess.Popen(
-            list(command),
+        self._process = processes.start(
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
             text=True,
             cwd=folder,
             env=dict(environment),
-            start_new_session=True,  # ended whole, compilers that it started included
         )
         self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
@@ -77,9 +78,7 @@ class JsonProcess:
 
     def close(self) -> None:
         """Ends it and whatever it started; more than once does no harm."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        processes.end(self._process)
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             with contextlib.suppress(OSError, ValueError):
                 assert stream is not None

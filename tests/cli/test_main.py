@@ -117,10 +117,10 @@ def test_what_ctrl_c_left_in_pieces_is_not_reported_as_a_fault(error, monkeypatc
 
     def interrupted(**arguments):
         with pytest.raises(KeyboardInterrupt):
-            main._ctrl_c(2, None)
+            main._interruption(2, None)
         raise error
 
-    monkeypatch.setattr(main, "_ctrl_c", main._CtrlC())
+    monkeypatch.setattr(main, "_interruption", main._Interruption())
     monkeypatch.setattr(main, "app", interrupted)
     assert run(["targets"]) == 130
     assert capsys.readouterr() == ("", "")

@@ -86,14 +86,15 @@ class TestCompileKey:
     def test_every_input_counts(self, change):
         assert key_of(**change) != key_of()
 
-    def test_every_option_but_verbose_is_in_it(self):
-        """Fails for an option added later that somebody excludes, and for `verbose` if it ever counts."""
+    def test_every_option_that_can_change_the_code_is_in_it(self):
+        """Fails for an option added later that somebody excludes, and for those of the build if they ever count."""
         other = {
             "pass_configs": {"x": 1},
             "compile_flags": ("-x",),
             "fast_math": True,
             "backend": {"x": 1},
             "verbose": True,
+            "timeout_s": 60.0,
         }
         assert set(other) == {field.name for field in dataclasses.fields(CompileOptions)}
         base = compile_key("f", CHIP, **_rest(CompileOptions()))
@@ -102,7 +103,7 @@ class TestCompileKey:
             for name, value in other.items()
             if compile_key("f", CHIP, **_rest(CompileOptions(**{name: value}))) != base
         }
-        assert changed == set(other) - {"verbose"}
+        assert changed == set(other) - {"verbose", "timeout_s"}
 
     def test_order_of_options_does_not_count_and_order_of_flags_does(self):
         one, two = {"a": 1, "b": 2}, {"b": 2, "a": 1}

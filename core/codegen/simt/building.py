@@ -104,6 +104,7 @@ def build(
         source=folder / source,
         purpose=f"compile {lowered.signature.name} for {lowered.target}",
         verbose=request.options.verbose,
+        options=request.options,
     )
     return BuiltKernel(
         lowered=lowered,

@@ -74,7 +74,7 @@ def options_text(options: CompileOptions | None, tiles: Mapping[str, Value]) -> 
     values = {
         field.name: getattr(given, field.name)
         for field in fields(given)
-        if field.name != "verbose" and getattr(given, field.name) != getattr(usual, field.name)
+        if field.compare and getattr(given, field.name) != getattr(usual, field.name)
     }
     if tiles:
         values["tiles"] = dict(tiles)

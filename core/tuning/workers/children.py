@@ -21,6 +21,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from core import processes
 from core.errors import TuningError
 from core.tuning.workers.jobs import Job, Reply
 
@@ -41,14 +42,13 @@ class Child:
             root, number = str(Path(__file__).resolve().parents[3]), theirs.fileno()
             run = f"from core.tuning.workers.worker import main; main({number})"
             start = f"import sys; sys.path.insert(0, {root!r}); {run}"
-            self._process = subprocess.Popen(
+            # In a session of its own: Ctrl-C is for the tuner, which ends its children.
+            self._process = processes.start(
                 [sys.executable, "-c", start],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
                 pass_fds=(number,),
-                # Ctrl-C is for the tuner, which ends its children; a group, so that their compilers end with them.
-                start_new_session=True,
             )
         self._connection = Connection(ours.detach())
         self._first: list[str] = []
@@ -97,9 +97,7 @@ class Child:
 
     def kill(self) -> None:
         """Ends it, and whatever it started."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        processes.end(self._process)
         self._reader.join(1.0)
         # In the thread that waits for an answer, closing would pull the socket away; there the end of the file shows.
 

@@ -48,7 +48,7 @@ def lowered(subject: Subject, tiles: Mapping[str, Any], *, target: str | None = 
         pass_configs=options.pass_configs,
         compile_flags=() if target else options.compile_flags,
         fast_math=options.fast_math,
-        options=None if target else options.backend,
+        options=None if target else options.given,
         build=False,
         **arguments,
         **dict(tiles),

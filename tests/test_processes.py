@@ -1,0 +1,214 @@
+"""Child processes end with whoever started them, whatever ends that."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core import processes
+
+ROOT = Path(__file__).parents[1]
+#: A compiler driver with a pass at work, which writes who they are.
+COMPILER = "sleep 300 & echo $! > pass; echo $$ > driver; wait"
+
+
+def wait_for(happened: Callable[[], object], what: str) -> None:
+    until = time.monotonic() + 60
+    while not happened():
+        assert time.monotonic() < until, f"{what} did not happen"
+        time.sleep(0.01)
+
+
+def gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+    return state == "Z"
+
+
+def written(*paths: Path) -> list[int]:
+    """The numbers that processes wrote into files, once they have."""
+    for path in paths:
+        wait_for(lambda path=path: path.exists() and path.read_text().endswith("\n"), f"{path.name} being written")
+    return [int(path.read_text()) for path in paths]
+
+
+PRELUDE = f"""
+import pathlib, sys, threading, time
+sys.path.insert(0, {str(ROOT)!r})
+from core import processes
+
+def say_when_guarded(name):
+    "Writes a file once a child is guarded: the child itself may be further than that before."
+
+    def watch():
+        while True:
+            with processes._guard._lock:
+                if processes._guard._groups:
+                    break
+            time.sleep(0.01)
+        pathlib.Path(name).write_text("0\\n")
+
+    threading.Thread(target=watch, daemon=True).start()
+"""
+
+
+def python(code: str, folder: Path) -> subprocess.Popen[bytes]:
+    """A process that runs `code` in `folder`, where it finds our packages."""
+    return subprocess.Popen([sys.executable, "-c", PRELUDE + textwrap.dedent(code)], cwd=folder)
+
+
+BUILD = f"""
+from core.compiler.toolchain import run_tool
+say_when_guarded("guarded")
+run_tool(["sh", "-c", {COMPILER!r}], cwd=".")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_a_build_ends_with_the_process_that_started_it(tmp_path, number):
+    with python(BUILD, tmp_path) as parent:
+        *compilers, _ = written(tmp_path / "driver", tmp_path / "pass", tmp_path / "guarded")
+        parent.send_signal(number)
+        assert parent.wait() == -number
+    wait_for(lambda: all(map(gone, compilers)), "the end of the compiler")
+
+
+def test_so_it_does_where_a_child_of_a_child_started_it(tmp_path):
+    """As where a tuner is killed whose children compile: each is in a session of its own."""
+    code = f"""
+    say_when_guarded("child")
+    processes.start([sys.executable, "-c", {PRELUDE + BUILD!r}]).wait()
+    """
+    with python(code, tmp_path) as parent:
+        *compilers, _, _ = written(*(tmp_path / name for name in ("driver", "pass", "guarded", "child")))
+        parent.kill()
+    wait_for(lambda: all(map(gone, compilers)), "the end of the compiler")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_command_that_is_asked_to_end_cleans_up(tmp_path, number):
+    code = f"""
+    import tempfile
+    from core.cli import main
+    from core.compiler.toolchain import run_tool
+
+    say_when_guarded("guarded")
+
+    def slow():
+        with tempfile.TemporaryDirectory(dir=".") as folder:
+            run_tool(["sh", "-c", "cd ..; " + {COMPILER!r}], cwd=folder)
+
+    main.COMMANDS["slow"] = ("__main__", "slow", "Waits.")
+    sys.argv = ["tilehal", "slow"]
+    main.main()
+    """
+    with python(code, tmp_path) as command:
+        *compilers, _ = written(tmp_path / "driver", tmp_path / "pass", tmp_path / "guarded")
+        command.send_signal(number)
+        assert command.wait() == 128 + number
+    assert all(map(gone, compilers))
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["driver", "guarded", "pass"]
+
+
+def test_a_hang_up_that_is_ignored_ends_no_command():
+    code = """
+    import signal
+    from core.cli import main
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup has it
+    main._interruption.listen()
+    sys.exit(signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN)
+    """
+    with python(code, ROOT) as command:
+        assert command.wait() == 0
+
+
+def test_a_process_made_by_fork_does_not_keep_them(tmp_path):
+    """The fork has the pipe to the guard open too, unless it closes it; its own children have a guard of its own."""
+    code = """
+    import os
+    ours = processes.start(["sh", "-c", "echo $$ > ours; sleep 300"])
+    if os.fork() == 0:
+        theirs = processes.start(["sh", "-c", "echo $$ > theirs; sleep 300"])
+        pathlib.Path("fork").write_text(f"{os.getpid()}\\n")
+    time.sleep(300)
+    """
+    with python(code, tmp_path) as parent:
+        ours, theirs, fork = written(tmp_path / "ours", tmp_path / "theirs", tmp_path / "fork")
+        parent.kill()
+    wait_for(lambda: gone(ours), "the end of the parent's child")
+    assert not gone(theirs)
+    os.kill(fork, signal.SIGKILL)
+    wait_for(lambda: gone(theirs), "the end of the fork's child")
+
+
+def test_a_guard_that_somebody_ended_is_replaced(tmp_path):
+    code = """
+    processes.start(["sh", "-c", "echo $$ > first; sleep 300"])
+    guard = processes._guard._process
+    guard.kill()
+    guard.wait()
+    processes.start(["sh", "-c", "echo $$ > second; sleep 300"])
+    pathlib.Path("both").write_text("0\\n")
+    time.sleep(300)
+    """
+    with python(code, tmp_path) as parent:
+        *children, _ = written(tmp_path / "first", tmp_path / "second", tmp_path / "both")
+        parent.kill()
+    wait_for(lambda: all(map(gone, children)), "the end of the children")
+
+
+def test_the_guard_ends_groups_that_are_left_and_no_others():
+    """The number of a process that ended may be another's by then."""
+    sleepers = [subprocess.Popen(["sleep", "300"], start_new_session=True) for _ in range(3)]
+    first, second, third = (one.pid for one in sleepers)
+    told = f"+ {first}\n+ {second}\n+ {third}\n- {second}\n"
+    try:
+        subprocess.run(["/bin/sh", "-c", processes._GUARD], input=told, text=True, check=False)
+        assert [one.poll() for one in sleepers] == [-signal.SIGTERM, None, -signal.SIGTERM]
+    finally:
+        for one in sleepers:
+            one.kill()
+            one.wait()
+
+
+def test_what_ignores_sigterm_is_killed():
+    ready = "trap '' TERM; echo; sleep 300 & wait; wait"
+    with subprocess.Popen(["sh", "-c", ready], start_new_session=True, stdout=subprocess.PIPE) as stubborn:
+        assert stubborn.stdout is not None
+        stubborn.stdout.readline()
+        subprocess.run(["/bin/sh", "-c", processes._GUARD], input=f"+ {stubborn.pid}\n", text=True, check=False)
+        assert stubborn.wait() == -signal.SIGKILL
+
+
+def test_a_child_that_ended_is_forgotten():
+    process = processes.start(["true"])
+    assert process.pid in processes._guard._groups
+    process.wait()
+    processes.forget(process)
+    assert process.pid not in processes._guard._groups
+    other = processes.start(["sleep", "300"])
+    assert processes.end(other) == -signal.SIGKILL
+    assert other.pid not in processes._guard._groups
+    assert processes.end(other) == -signal.SIGKILL
+
+
+def test_nothing_is_left_running_any_other_way():
+    """`subprocess.run` with a limit waits for what it starts; what goes on by itself is started by `core.processes`."""
+    sources = [*ROOT.glob("core/**/*.py"), *(p for p in ROOT.glob("backends/**/*.py") if "tests" not in p.parts)]
+    found = [
+        path.relative_to(ROOT).as_posix()
+        for path in sources
+        if re.search(r"Popen\(|start_new_session=", path.read_text(encoding="utf-8"))
+    ]
+    assert found == ["core/processes.py"]

@@ -13,6 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from core._dtypes import has_odd_bits, meant_dtype
 from core._tilelang.importing import import_tilelang
 from core._tilelang.rewriting import kept_rewrites
 from core._tilelang.silence import silent
@@ -58,6 +59,7 @@ def trace(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced
                 hint="pass the factory (or the @tilelang.jit object) itself to give it arguments",
             )
         return TracedKernel(func, None, {}, ())
+    _check_dtypes(func, args, kwargs)
     implementation = getattr(func, "jit_impl", func)
     if hasattr(implementation, "get_tir"):
         with _trace_errors(func):
@@ -87,6 +89,20 @@ def trace(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced
             hint="a kernel factory ends with `return main`, where main is its @T.prim_func",
         )
     return TracedKernel(prim_func, None, {}, ())
+
+
+def _check_dtypes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    """Raises KernelError for an argument that is spelt like a dtype and is none: TVM takes any number of bits."""
+    function = _function(func)
+    code = getattr(function, "__code__", None)
+    names = code.co_varnames[: code.co_argcount] if code is not None else ()
+    for name, value in (*zip(names, args, strict=False), *kwargs.items()):
+        if isinstance(value, str) and has_odd_bits(value):
+            raise KernelError(
+                f"tracing {getattr(function, '__name__', 'the kernel')}: {name}={value!r} is no dtype",
+                hint=meant_dtype(value),
+                location=_definition(function),
+            )
 
 
 def named(prim_func: Any, name: str) -> Any:

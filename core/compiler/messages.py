@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from core._dtypes import DTYPES, OTHER_NAMES, meant_dtype
 from core._tilelang import user_location
 from core.errors import KernelError, Location, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
 
@@ -189,19 +190,10 @@ _UNEVEN_LOOP = re.compile(r"Downcast from tirx\.\w+ to ir\.IntImm failed")
 #: How TVM says that a shape or an extent is no integer.
 _NUMBER_FAULT = re.compile(
     r"cannot make const for type handle|a\.dtype\(\)\.is_int\(\)|domain of an IterVar must be an integer"
-    r"|require a scalar integer as the loop_var"
+    r"|require a scalar integer as the loop_var|ir\.PrimExpr>?` but got `(ffi\.)?Array"
+    r"|unsupported operand type\(s\) for .*NoneType|(divide|division|modulo) by zero",
+    re.IGNORECASE,
 )
-_DTYPES = (
-    *("float16", "bfloat16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "int8", "int16", "int32", "int64"),
-    *("uint8", "uint16", "uint32", "uint64", "bool"),
-)
-#: Other languages' names of them.
-_DTYPE_NAMES = {
-    **{"half": "float16", "fp16": "float16", "f16": "float16", "bf16": "bfloat16"},
-    **{"float": "float32", "single": "float32", "fp32": "float32", "f32": "float32"},
-    **{"double": "float64", "fp64": "float64", "f64": "float64", "fp8": "float8_e4m3fn", "float8": "float8_e4m3fn"},
-    **{"int": "int32", "i8": "int8", "i32": "int32", "long": "int64", "i64": "int64", "short": "int16"},
-}
 #: Where TileLang's diagnostics quote the source: ` --> file.py:12:1`.
 _QUOTED = re.compile(r"-->\s*(?P<file>[^\n:]+):(?P<line>\d+)(?::\d+)?")
 #: A tile size as TileLang's GEMM checks spell it.
@@ -255,18 +247,29 @@ def translate(
                 location=loop.location or where,
                 details=details,
             )
+    wrong = _wrong_size(error, reason, where)
+    if wrong is not None:
+        return KernelError(f"{stage}: {wrong[0]}", hint=wrong[1], location=where, details=details)
     if rule is not None:
         return rule.error(f"{stage}: {reason}", hint=rule.hint, location=where, details=details)
-    number = _NUMBER_FAULT.search(text)
-    arguments = _no_integers(error, where) if number else []
-    if number and (arguments or "IterVar" in text):
-        given = f"{' and '.join(arguments)}: " if arguments else ""
-        hint = f"{given}shapes and extents are ints; give 512, not 512.0 or '512'"
-        return KernelError(f"{stage}: {reason}", hint=hint, location=where, details=details)
-    hint = _spelling(error) or "set TILEHAL_TRACEBACK=1 (or read __cause__) for the compiler's own message"
+    hint = _spelling(error, where) or "set TILEHAL_TRACEBACK=1 (or read __cause__) for the compiler's own message"
     if fallback is KernelError and isinstance(error, TypeError):
         hint = "check the arguments given to the kernel factory"
     return fallback(f"{stage}: {type(error).__name__}: {reason}", hint=hint, location=where, details=details)
+
+
+def _wrong_size(error: BaseException, reason: str, where: Location | None) -> tuple[str, str] | None:
+    """Message and hint of an error that an argument which is no size ends in; None for any other error."""
+    text = str(error)
+    if not _NUMBER_FAULT.search(text):
+        return None
+    arguments = _no_sizes(error, where)
+    if not arguments and "IterVar" not in text:
+        return None
+    hint = "shapes and extents are ints, one for each; give 512, not 512.0, '512' or [512]"
+    if "by zero" in text.lower():
+        hint = "the kernel divides by it: give 1 or more"
+    return f"{' and '.join(arguments)}, where a kernel's size is wanted" if arguments else reason, hint
 
 
 def _uneven_loop(view: View) -> For | None:
@@ -279,13 +282,12 @@ def _uneven_loop(view: View) -> For | None:
     return next((loop for loop in loops if constant_int(loop.extent) is None), None)
 
 
-def _spelling(error: BaseException) -> str:
+def _spelling(error: BaseException, where: Location | None) -> str:
     """What a wrong name may have meant; empty when the error is about no name."""
     dtype = re.search(r"unknown dtype `([^`]+)`", str(error))
     if dtype:
-        meant = _DTYPE_NAMES.get(dtype[1].lower())
-        near = [meant] if meant else difflib.get_close_matches(dtype[1].lower(), _DTYPES, 2, 0.7)
-        return f"did you mean {' or '.join(near)}?" if near else f"the types are {', '.join(_DTYPES)}"
+        named = [name for name, value in _arguments(error, where) if value == dtype[1]]
+        return f"{named[0]}={dtype[1]!r}: {meant_dtype(dtype[1])}" if named else meant_dtype(dtype[1])
     if isinstance(error, NameError):
         return f"define {error.name} before the kernel, or pass it to the kernel's factory"
     if not isinstance(error, AttributeError) or error.name is None:
@@ -294,26 +296,36 @@ def _spelling(error: BaseException) -> str:
     return f"did you mean {' or '.join(near)}?" if near else f"check the spelling of {error.name}"
 
 
-def _no_integers(error: BaseException, where: Location | None) -> list[str]:
-    """Arguments of the user's functions that are no number or no whole one where a shape may want an int: `M=512.0`."""
-    found: dict[str, object] = {}
+def _arguments(error: BaseException, where: Location | None) -> Iterator[tuple[str, object]]:
+    """The arguments of the user's functions that an error came through, by name, the outermost function's first."""
     traceback = error.__traceback__
     while traceback is not None:
         frame, traceback = traceback.tb_frame, traceback.tb_next
         code = frame.f_code
-        if where is None or code.co_filename != where.file:
-            continue
-        for name in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]:
-            value = frame.f_locals.get(name)
-            if isinstance(value, float) or (isinstance(value, str) and value not in (*_DTYPES, *_DTYPE_NAMES)):
-                found[f"{name}={value!r}"] = value
-    texts = [one for one, value in found.items() if isinstance(value, str)]
-    if "handle" in str(error):  # what TVM makes of text
-        return texts
+        if where is not None and code.co_filename == where.file:
+            names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+            yield from ((name, frame.f_locals[name]) for name in names if name in frame.f_locals)
+
+
+def _no_sizes(error: BaseException, where: Location | None) -> list[str]:
+    """Arguments of the user's functions that are no size where one may be wanted: no whole number (`M=512.0`), or 0."""
+    text = str(error)
+    found = {f"{name}={value!r}": value for name, value in _arguments(error, where)}
+    if "handle" in text:  # what TVM makes of text
+        return [one for one, value in found.items() if isinstance(value, str) and value not in (*DTYPES, *OTHER_NAMES)]
+    if "NoneType" in text:
+        return [one for one, value in found.items() if value is None]
+    if "by zero" in text.lower():
+        return [one for one, value in found.items() if value == 0 and type(value) is int]
+    if "Array" in text:
+        return [one for one, value in found.items() if isinstance(value, (list, tuple))]
+    if "T.bool(" in text or "dtype bool" in text:
+        return [one for one, value in found.items() if isinstance(value, bool)]
     # A scale among the arguments is not taken for a size: TVM quotes the number, or it is a whole one.
-    quoted = re.search(r"T\.float\d+\(([-\d.e+]+)\)", str(error))
-    exact = [one for one, value in found.items() if quoted and value == float(quoted[1])]
-    return exact or [one for one, value in found.items() if isinstance(value, float) and value.is_integer()]
+    numbers = {one: value for one, value in found.items() if isinstance(value, float)}
+    quoted = re.search(r"T\.float\d+\(([-\d.e+]+)\)", text)
+    exact = [one for one, value in numbers.items() if quoted and value == float(quoted[1])]
+    return exact or [one for one, value in numbers.items() if value.is_integer()]
 
 
 def _quoted(text: str) -> Location | None:

@@ -38,7 +38,7 @@ def traced_program(
         traced = trace(kernel, args, kwargs)
         return Program(traced.prim_func, traced.out_idx), {}
     arguments = kernel.arguments(args, kwargs)
-    given = {name: value for name, value in kwargs.items() if name in kernel.parameters}
+    given = kernel.given_tiles(kwargs)
     first: tuple[Program, dict[str, Value]] | None = None
     failure: TileHALError | None = None
     for candidate in candidates(shape_of(kernel, arguments), (), given)[0][:_MOST_CANDIDATES]:

@@ -48,10 +48,23 @@ def check(view: View) -> None:
     """Checks every statement of a view.
 
     Raises:
-        ShapeMismatch: a region or index provably outside its buffer; operands whose shapes do not fit.
+        ShapeMismatch: a size below 0; a region or index provably outside its buffer; operands whose shapes do not fit.
         UnsupportedOp: `break`, `continue` or `T.thread_return` out of a `T.Parallel`.
     """
+    for parameter in view.parameters:
+        if parameter.buffer is not None:
+            _check_sizes(parameter.buffer)
     _body(view.body, _State({}, certain=True, in_parallel=False, loop_inside=False))
+
+
+def _check_sizes(buffer: Buffer) -> None:
+    for size in map(constant_int, (*buffer.shape, *buffer.strides)):
+        if size is not None and size < 0:
+            raise ShapeMismatch(
+                f"{buffer.name} has a dimension or stride of {size}",
+                hint="give the kernel sizes of 0 or more",
+                location=buffer.location,
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from core.errors import KernelError, Location, ShapeMismatch
+from core.errors import KernelError, Location
 from core.program.expressions import constant_int, to_python
 from core.program.nodes import Buffer, Expr, View
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
@@ -127,12 +127,6 @@ class Program:
         dimensions: list[int | str] = []
         for expr in exprs:
             value = constant_int(expr)
-            if value is not None and value < 0:
-                raise ShapeMismatch(
-                    f"{buffer.name} has a dimension or stride of {value}",
-                    hint="give the kernel sizes of 0 or more",
-                    location=buffer.location,
-                )
             try:
                 dimensions.append(to_python(expr) if value is None else value)
             except ValueError as error:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from core._functions import near_name
 from core.errors import KernelError, Location, ShapeMismatch
+from core.tiling.arguments import check_arguments
 from core.tiling.parameters import TileParameter
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ class KernelFactory:
         """Every argument but the tile parameters, by name; those in :attr:`dtypes` as names of dtypes.
 
         Raises:
-            KernelError: an argument is missing or unknown.
+            KernelError: an argument is missing or unknown; or as :func:`core.tiling.arguments.check_arguments`.
             ShapeMismatch: an argument names a dtype that the kernel does not compute.
         """
         given = {name: value for name, value in kwargs.items() if name not in self.parameters}
@@ -128,6 +129,7 @@ class KernelFactory:
             if values[name] is not None:
                 values[name] = _dtype_name(values[name])
         self._check_dtypes(values)
+        check_arguments(self, values)
         return values
 
     def dtypes_of(self, argument: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
@@ -251,7 +253,7 @@ class KernelFactory:
             )
         from core._tilelang import is_prim_func, named
 
-        made = self.function(**self.arguments(args, kwargs), **{name: kwargs[name] for name in self.parameters})
+        made = self.function(**self.arguments(args, kwargs), **self.given_tiles(kwargs))
         return named(made, self.name) if is_prim_func(made) else made
 
 

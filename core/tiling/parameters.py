@@ -73,6 +73,10 @@ def tile(dimension: str, *, multiple: int = 1, minimum: int | None = None, maxim
         raise KernelError(
             f"core.tile({dimension!r}): multiple must be at least 1, got {multiple}", hint="leave it out for any extent"
         )
+    if minimum is not None and minimum < 1:
+        raise KernelError(
+            f"core.tile({dimension!r}): minimum must be at least 1, got {minimum}", hint="leave it out for any extent"
+        )
     return TileParameter("tile", dimension, multiple, minimum if minimum is not None else multiple, maximum)
 
 

@@ -482,16 +482,16 @@ def part_of_a_fragment():
     return main
 
 
-def sized(M: int = 64, N: int = 64, dtype: str = "float32", scale: float = 0.5):
+def sized(M: int = 64, N: int = 64, dtype: str = "float32", scale: float = 0.5, rows: int = 4):
     """Sound with these arguments; faulty with some others."""
 
     @T.prim_func
     def main(A: T.Tensor((M, N), dtype), B: T.Tensor((M, N), dtype)):
-        with T.Kernel(T.ceildiv(M, 4), threads=128) as bx:
-            a = T.alloc_fragment((4, N), dtype)
-            T.copy(A[bx * 4, 0], a)
-            for i, j in T.Parallel(4, N):
+        with T.Kernel(T.ceildiv(M, rows), threads=128) as bx:
+            a = T.alloc_fragment((rows, N), dtype)
+            T.copy(A[bx * rows, 0], a)
+            for i, j in T.Parallel(rows, N):
                 a[i, j] = a[i, j] * scale
-            T.copy(a, B[bx * 4, 0])
+            T.copy(a, B[bx * rows, 0])
 
     return main

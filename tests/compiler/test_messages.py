@@ -162,16 +162,23 @@ def test_the_reason_is_the_sentence_without_the_dump(text, reason):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "hint"),
+    ("arguments", "message", "hint"),
     [
-        ({"dtype": "half"}, "did you mean float16?"),
-        ({"dtype": "flaot32"}, "did you mean float32"),
-        ({"M": "abc"}, "M='abc': shapes and extents are ints"),
-        ({"M": 512.0}, "M=512.0: shapes and extents are ints"),
-        ({"N": 64.0}, "N=64.0: shapes and extents are ints"),
+        ({"dtype": "half"}, "unknown dtype `half`", "dtype='half': did you mean float16?"),
+        ({"dtype": "flaot32"}, "unknown dtype `flaot32`", "dtype='flaot32': did you mean float32"),
+        ({"dtype": "float61"}, "dtype='float61' is no dtype", "did you mean float64 or float16?"),
+        ({"M": (512, 1024)}, "M=(512, 1024), where a kernel's size is wanted", "shapes and extents are ints"),
+        ({"N": True}, "N=True, where a kernel's size is wanted", "shapes and extents are ints"),
+        ({"M": None}, "M=None, where a kernel's size is wanted", "shapes and extents are ints"),
+        ({"M": "abc"}, "M='abc', where a kernel's size is wanted", "shapes and extents are ints"),
+        ({"M": 512.0}, "M=512.0, where a kernel's size is wanted", "shapes and extents are ints"),
+        ({"rows": 0}, "rows=0, where a kernel's size is wanted", "give 1 or more"),
+        ({"rows": [4, 8]}, "rows=[4, 8], where a kernel's size is wanted", "one for each"),
+        ({"N": 64.0}, "N=64.0, where a kernel's size is wanted", "shapes and extents are ints"),
     ],
 )
-def test_an_argument_of_the_wrong_kind_is_named(arguments, hint):
+def test_an_argument_of_the_wrong_kind_is_named(arguments, message, hint):
     with pytest.raises(KernelError) as caught:
         core.compile(faulty_kernels.sized, target="cuda:h200", build=False, **arguments)
+    assert message in caught.value.message
     assert hint in caught.value.hint

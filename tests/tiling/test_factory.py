@@ -8,6 +8,7 @@ import tilelang.language as T
 import torch
 
 import core
+from core.portability.tracing import traced_program
 from core.tiling import KernelFactory
 
 
@@ -129,6 +130,12 @@ def test_missing_and_unknown_arguments_are_named() -> None:
         add.compile(64, 64, target="cpu", width=3)
 
 
+def test_a_tile_holds_something() -> None:
+    for limits in ({"multiple": 0}, {"minimum": 0}, {"minimum": -4}):
+        with pytest.raises(core.KernelError, match=f"{next(iter(limits))} must be at least 1"):
+            core.tile("M", **limits)
+
+
 def test_tile_parameters_are_keyword_only_and_tile_an_argument() -> None:
     marker, other = core.tile("M"), core.tile("N")
     with pytest.raises(core.KernelError, match="keyword-only"):
@@ -248,6 +255,68 @@ def test_dtypes_are_refused_that_a_factory_does_not_declare() -> None:
         factory.compile(8, other="float16", target="cpu")
     with pytest.raises(core.KernelError, match="dtypes names 'type', which is not an argument"):
         core.kernel(copy, dtypes={"type": ("float16",)})
+
+
+ENTRIES = {
+    "compile": lambda *args, **kw: add.compile(*args, target="cpu", **kw),
+    "rank": lambda *args, **kw: add.rank(*args, target="cuda:h200", **kw),
+    "tune": lambda *args, **kw: add.tune(*args, target="cpu", **kw),
+    "tune of shapes": lambda *args, **kw: add.tune([args], target="cpu", **kw),
+    "portability": lambda *args, **kw: traced_program(add, args, kw, []),
+    "a call": lambda *args, **kw: add(*args, **{"block_M": 4, "block_N": 64, "threads": 64, **kw}),
+}
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_an_extent_that_cannot_be_tiled_is_refused_before_anything_is_ranked(entry: str) -> None:
+    for value, hint in (
+        (0, "leave the call out"),
+        (-5, "number of elements along M"),
+        ((512, 1024), "one M at a time"),
+        ("dynamic", "T.dynamic"),
+        (True, "M=512"),
+        (64.0, "M=512"),
+        (None, "M=512"),
+    ):
+        with pytest.raises(core.KernelError, match=rf"add: M={re.escape(repr(value))}, and M is the extent") as caught:
+            ENTRIES[entry](value, 64)
+        assert hint in caught.value.hint
+        assert caught.value.location is not None
+        assert caught.value.location.file == __file__
+
+
+@pytest.mark.parametrize("entry", ENTRIES)
+def test_a_text_that_is_no_dtype_and_a_tile_of_nothing_are_refused(entry: str) -> None:
+    with pytest.raises(core.KernelError, match="dtype='float61' is no dtype") as caught:
+        ENTRIES[entry](64, 64, dtype="float61")
+    assert caught.value.hint == "did you mean float64 or float16?"
+    for value in (0, -4):
+        with pytest.raises(core.KernelError, match=f"block_M={value}: {value} is below the minimum 2"):
+            ENTRIES[entry](64, 64, block_M=value)
+
+
+@core.kernel(out=["B"])
+def negated(batch: int, N: int, *, block: int = core.tile("N"), threads: int = core.threads()):
+    @T.prim_func
+    def main(A: T.Tensor((batch, N), "float32"), B: T.Tensor((batch, N), "float32")):
+        with T.Kernel(T.ceildiv(N, block), batch, threads=threads) as (bx, by):
+            for i in T.Parallel(block):
+                B[by, bx * block + i] = -A[by, bx * block + i]
+
+    return main
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:h200", "metax:c500", "ascend:910b3"])
+def test_a_size_that_nothing_tiles_may_be_0_and_not_less(target: str) -> None:
+    kernel = negated.compile(0, 64, target=target, build=False)
+    assert kernel.resources.predicted.flops in (0, None)
+    if target == "cpu":
+        assert kernel(torch.zeros(0, 64)).shape == (0, 64)
+    for refused in (negated.compile, negated.rank):
+        with pytest.raises(core.ShapeMismatch, match="A has a dimension or stride of -1"):
+            refused(-1, 64, target=target)
+    with pytest.raises(core.KernelError, match=r"batch=\[1\], and batch is an int"):
+        negated.compile([1], 64, target=target)
 
 
 def test_a_misspelt_argument_or_tile_parameter_is_named() -> None:

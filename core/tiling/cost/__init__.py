@@ -34,7 +34,8 @@ def predict(profile: Profile, chip: Chip) -> Prediction:
     """
     m = machine(chip)
     assumptions: dict[str, None] = dict.fromkeys(profile.unknown)
-    parts = [_launch(launch, m, assumptions) for launch in profile.launches]
+    launches = [launch for launch in profile.launches if launch.blocks > 0]  # one without blocks is none
+    parts = [_launch(launch, m, assumptions) for launch in launches]
     terms: dict[str, float] = {}
     memory: dict[str, int] = {}
     for time, resident in parts:
@@ -48,7 +49,7 @@ def predict(profile: Profile, chip: Chip) -> Prediction:
         bound=max(terms, key=lambda name: terms[name], default="launch"),
         terms=terms,
         memory_bytes=memory,
-        blocks=sum(launch.blocks for launch in profile.launches),
+        blocks=sum(launch.blocks for launch in launches),
         blocks_per_unit=main[1].blocks if main else None,
         waves=main[0].waves if main else None,
         assumptions=tuple(assumptions),

@@ -99,8 +99,8 @@ class Target:
         what_if = f"; {self.chip.target} is a what-if chip, which no device is" if self.chip.modified else ""
         raise DeviceUnavailable(
             f"{self.chip.target} is not on this machine: the detector of {backend.package} found {found}{what_if}",
-            hint="compiling needs no device, and simulate=True runs the kernel on the CPU where the backend has a "
-            "simulator; `tilehal doctor` shows what each detector looked at",
+            hint="compiling needs no device, and where the backend has a simulator simulate=True (`tilehal compile`: "
+            "--run --simulate) runs the kernel on the CPU; `tilehal doctor` shows what each detector looked at",
             details={"target": self.chip.target, "distribution": backend.distribution},
         )
 

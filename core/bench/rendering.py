@@ -142,9 +142,9 @@ def timing(document: Document) -> str:
     parts = ", ".join(f"{what} {seconds:.0f} s" for what, seconds in document["seconds"].items())
     return (
         "Medians of interleaved runs; in brackets the interval that holds the ratio with 95%. Cold: nothing of a "
-        "call's tensors is in the caches before it. Of bound: the time that the bandwidth of a copy (for mla, of a sum "
-        "where that is higher) and the fastest library product of this run allow, over the time taken with cold "
-        f"caches. This run: {parts}."
+        "call's tensors is in the caches before it. Of bound: the least time that the ceilings of this run allow, over "
+        "the time taken with cold caches. The ceilings are the bandwidth of a copy and the rate of the fastest library "
+        f"product; for mla, the bandwidth is that of a sum where a sum is faster than a copy. This run: {parts}."
     )
 
 
@@ -156,11 +156,14 @@ def _present(document: Document) -> list[str]:
 def _rows(document: Document, operator: str) -> Iterator[tuple[tuple[str, ...], str]]:
     """Cells and style of each line: ours first, then each that it is held against."""
     blank = [""] * (len(_HEADS) - 2)
+    absent = _absent(document, operator)
     for row in _of(document, operator):
         label = _label(document, row)
         if not row["contenders"]:
             yield (label, row["status"], *blank), "yellow"
         for name, entry in row["contenders"].items():
+            if name in absent:
+                continue
             shown = label if name == next(iter(row["contenders"])) else ""
             if "cold" in entry:
                 yield (shown, title(name), *_cells(row, name, entry)), "" if name in (RULE, TUNED) else "dim"
@@ -172,15 +175,27 @@ def _rows(document: Document, operator: str) -> Iterator[tuple[tuple[str, ...], 
 def _notes(document: Document, operator: str) -> list[str]:
     """What is particular about contenders, and why some have no figures: each said once, with the shapes it is of."""
     found: dict[str, list[str]] = {}
+    absent = _absent(document, operator)
     for row in _of(document, operator):
         said = [f"not measured: {row['reason']}"] if row["reason"] else []
         for name, entry in row["contenders"].items():
             text = entry.get("reason") or entry.get("note")
-            said += [f"{title(name)}: {text}"] if text else []
+            said += [f"{title(name)}{' not measured' if name in absent else ''}: {text}"] if text else []
         for text in said:
             found.setdefault(text, []).append(_label(document, row))
     every = len(_of(document, operator))
     return [text if len(labels) == every else f"{text} ({', '.join(labels)})" for text, labels in found.items()]
+
+
+def _absent(document: Document, operator: str) -> frozenset[str]:
+    """Contenders, other than ours, without a figure in any row, of which every row says why: a note says it once."""
+    rows = [row for row in _of(document, operator) if row["contenders"]]
+    names = {name for row in rows for name in row["contenders"]} - {RULE, TUNED}
+    return frozenset(
+        name
+        for name in names
+        if all("cold" not in (entry := row["contenders"].get(name, {})) and entry.get("reason") for row in rows)
+    )
 
 
 def _of(document: Document, operator: str) -> list[Mapping[str, Any]]:

@@ -44,8 +44,9 @@ def print_error(error: TileHALError, *, as_json: bool) -> None:
     if error.location is not None:
         body = Text(f"{error.location}\n", style="bold") + body
     cause = error.__cause__
-    if cause is not None and str(cause) not in error.message:
-        body.append(f"\n\ncaused by {type(cause).__name__}: {cause}", style="dim")
+    said = cause.message if isinstance(cause, TileHALError) else str(cause)
+    if cause is not None and said not in error.message:
+        body.append(f"\n\ncaused by {type(cause).__name__}: {said}", style="dim")
     if error.hint:
         body.append("\n\nhint: ", style="bold green")
         body.append(error.hint)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.cli._durations import METAVAR, seconds_of
 from core.cli._kernels import parse_parameters
 from core.cli._output import check_writable, console, print_json
 from core.errors import BaselineError
@@ -50,7 +51,9 @@ Param = Annotated[
 Passes = Annotated[int | None, typer.Option(min=1, help="Times everything is measured, each in a new process. [5]")]
 RepeatMs = Annotated[float | None, typer.Option(min=0.1, help="Milliseconds to sample one time for. [50]")]
 ClockOption = Annotated[HostClock | None, typer.Option(help="Clock of kernels that run on the CPU. [wall]")]
-Timeout = Annotated[float | None, typer.Option(min=1, help="Seconds a kernel may take in a pass, compiling too. [300]")]
+Timeout = Annotated[
+    str | None, typer.Option(metavar=METAVAR, help="What a kernel may take in a pass, compiling too. [300s]")
+]
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable.")]
 
 
@@ -210,12 +213,13 @@ def _settings(
     passes: int | None,
     repeat_ms: float | None,
     clock: HostClock | None,
-    timeout: float | None,
+    timeout: str | None,
 ) -> Settings:
     """The settings given over those recorded, over the defaults."""
     from core.tuning.baseline import Settings
 
-    given = {"passes": passes, "repeat_ms": repeat_ms, "clock": clock and clock.value, "timeout_s": timeout}
+    timeout_s = None if timeout is None else seconds_of(timeout, "--timeout")
+    given = {"passes": passes, "repeat_ms": repeat_ms, "clock": clock and clock.value, "timeout_s": timeout_s}
     return Settings(**{**recorded, **{name: value for name, value in given.items() if value is not None}})
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from core.cli._durations import METAVAR, seconds_of
 from core.cli._output import check_writable, console, write_file
 from core.errors import BenchError
 
@@ -30,7 +31,7 @@ def bench(
     tuned: Annotated[bool, typer.Option("--tuned", help="Measure what the results store holds too.")] = False,
     raw: Annotated[bool, typer.Option(help="Measure the same kernels through raw tilelang too.")] = True,
     quick: Annotated[bool, typer.Option("--quick", help="Few shapes, sampled briefly, no raw tilelang.")] = False,
-    budget: Annotated[float | None, typer.Option(metavar="SECONDS", help="Time for everything.")] = None,
+    budget: Annotated[str | None, typer.Option(metavar=METAVAR, help="Time for everything: 90s, 10m, 2h.")] = None,
     jobs: Annotated[int | None, typer.Option(help="Kernels compiled at once; default: one for each CPU.")] = None,
     repeat_ms: Annotated[
         float | None, typer.Option(help="How long each contender of a row is sampled, with cold and with warm caches.")
@@ -53,13 +54,14 @@ def bench(
     Everything is compiled first, in parallel; then each operator is checked against a float reference and timed in a
     process of its own, its contenders in turn. Tiles are the first choice of the chip's rules.
     """
+    budget_s = None if budget is None else seconds_of(budget, "--budget")
     for path, option in ((json_file, "--json"), (picture, "--picture"), (page, "--markdown")):
         check_writable(path, option)
     if from_file is not None:
         document = _read(from_file)
     else:
         document = _measure(
-            operator or [], target, suite, tuned, raw and not quick, quick, budget, jobs, repeat_ms, seed
+            operator or [], target, suite, tuned, raw and not quick, quick, budget_s, jobs, repeat_ms, seed
         )
     if json_file is not None:
         write_file(json_file, json.dumps(document, indent=1) + "\n", "--json")
@@ -87,7 +89,7 @@ def _measure(
     tuned: bool,
     raw: bool,
     quick: bool,
-    budget: float | None,
+    budget_s: float | None,
     jobs: int | None,
     repeat_ms: float | None,
     seed: int | None,
@@ -105,7 +107,7 @@ def _measure(
         tuned=tuned,
         raw=raw,
         repeat_ms=repeat_ms or (_QUICK_REPEAT_MS if quick else _REPEAT_MS),
-        budget_s=budget,
+        budget_s=budget_s,
         jobs=jobs or len(os.sched_getaffinity(0)),
         seed=seed,
     )

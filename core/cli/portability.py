@@ -29,10 +29,11 @@ _STYLES = {"native": "green", "emulated": "yellow", "unknown": "magenta", "refus
 
 def portability(
     kernel: Annotated[str, typer.Argument(metavar="FILE:FUNCTION", help="Python file and the kernel's name in it.")],
-    targets: Annotated[
+    target: Annotated[
         list[str] | None,
-        typer.Option("--targets", help="Chips, separated by commas; default: each vendor's default chip."),
+        typer.Option(metavar="CHIP,...", help="Chips, separated by commas; default: each vendor's default chip."),
     ] = None,
+    targets: Annotated[list[str] | None, typer.Option(hidden=True, help="The same as --target.")] = None,
     param: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Argument of the factory; repeat it for each.")
     ] = None,
@@ -47,7 +48,7 @@ def portability(
     from core.portability.tracing import traced_program
 
     check_writable(sarif, "--sarif")
-    chips = _chips(targets or ())
+    chips = _chips([*(target or ()), *(targets or ())])
     program, tiles = traced_program(load_kernel(kernel), (), parse_parameters(param or ()), chips)
     found = report(program, chips, tiles=tiles)
     if sarif is not None:

@@ -15,7 +15,7 @@ STAGES = ("compile", "build", "run", "simulate")
 
 
 def targets(
-    vendor: str | None = typer.Argument(None, help="List every chip of this vendor."),
+    target: str | None = typer.Argument(None, help="List every chip of this vendor, or one chip: metax, metax:c500."),
     every: bool = typer.Option(False, "--all", help="List every chip of every vendor."),
     as_json: bool = typer.Option(False, "--json", help="Print JSON, every chip."),
 ) -> None:
@@ -24,16 +24,26 @@ def targets(
     Chips of a vendor that can do the same share a line, unless a vendor or --all is given. A star marks the chip a
     vendor's name alone means where no device is found.
     """
-    found = known_targets()
-    if vendor is not None:
-        found = [info for info in found if info.target.partition(":")[0] == vendor.casefold()]
-        if not found:
-            known = dict.fromkeys(info.target.partition(":")[0] for info in known_targets())
-            raise TargetNotFound(f"no backend of a vendor {vendor!r} is installed", hint=f"there is {', '.join(known)}")
+    found = known_targets() if target is None else _asked(known_targets(), target)
     if as_json:
         print_json([info.to_json() for info in found])
     else:
-        _print_table(_lines(found, grouped=vendor is None and not every))
+        _print_table(_lines(found, grouped=target is None and not every))
+
+
+def _asked(found: list[TargetInfo], target: str) -> list[TargetInfo]:
+    """A vendor's chips, or the one chip that a target names, whatever figures of it are changed (`+shared=128KiB`)."""
+    from core.target import chip
+
+    vendor, colon, _ = target.strip().casefold().partition(":")
+    own = [info for info in found if info.target.partition(":")[0] == vendor]
+    if not own:
+        known = dict.fromkeys(info.target.partition(":")[0] for info in found)
+        raise TargetNotFound(f"no backend of a vendor {vendor!r} is installed", hint=f"there is {', '.join(known)}")
+    if not colon:
+        return own
+    name = chip(target).target.partition("+")[0]
+    return [info for info in own if info.target == name]
 
 
 @dataclass(frozen=True, slots=True)

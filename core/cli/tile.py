@@ -103,6 +103,7 @@ def _candidates(ranking: Ranking, shown: Sequence[Verdict], out: Console) -> Non
     """The candidates, a column for each parameter in which any two of all candidates differ."""
     from rich import box
     from rich.markup import escape
+    from rich.measure import Measurement
     from rich.table import Table
 
     names = list(ranking.shape.parameters)
@@ -116,13 +117,13 @@ def _candidates(ranking: Ranking, shown: Sequence[Verdict], out: Console) -> Non
         legend = ", ".join(f"[bold]{escape(heading)}[/bold] is {escape(name)}" for heading, name in short)
         out.print(f"[dim]{legend}[/dim]")
     memories = list(dict.fromkeys(name for verdict in shown for name in _memory(verdict)))
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=0)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("", justify="right", style="dim", no_wrap=True)
     for name in varied:
         table.add_column(escape(headings[name]), justify="right", no_wrap=True, style="bold")
     table.add_column("time", justify="right", no_wrap=True)
     table.add_column("bound", no_wrap=True)
-    for heading in ("blocks", "a unit", "waves", *(f"{name}\nKiB" for name in memories)):
+    for heading in ("blocks", "blocks\na unit", "waves", *(f"{name}\nKiB" for name in memories)):
         table.add_column(escape(heading), justify="right", overflow="fold")
     table.add_column("why", no_wrap=True)
     notes: dict[str, int] = {}
@@ -134,6 +135,8 @@ def _candidates(ranking: Ranking, shown: Sequence[Verdict], out: Console) -> Non
         table.add_row(*row, str(notes.setdefault(note, len(notes) + 1)) if note else "")
     if not notes:
         table.columns.pop()
+    if Measurement.get(out, out.options.update(max_width=1000), table).maximum > out.width:
+        table.padding = 0
     out.print(table)
     if len(shown) < len(ranking.candidates):
         out.print(f"[dim]... {len(ranking.candidates) - len(shown)} more: --all[/dim]")

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.cli._durations import METAVAR, seconds_of
 from core.cli._kernels import load_kernel, parse_parameters
 from core.cli._output import check_writable, console, print_json, write_file
-from core.errors import KernelError, TileHALError, TuningError
+from core.errors import KernelError, TuningError
 
 if TYPE_CHECKING:
     from core.tiling.factory import KernelFactory
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 #: Exit status of a run that Ctrl-C ended, as shells have it.
 INTERRUPTED_STATUS = 130
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|min|h)?")
-_SECONDS = {None: 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 
 
 def tune(
@@ -53,9 +51,9 @@ def tune(
         typer.Option(metavar="NAME=VALUE,NAME=VALUE", help="One shape, on top of --param; repeat it for more."),
     ] = None,
     candidates: Annotated[int, typer.Option(help="How many of the best ranked are measured for each shape.")] = 20,
-    budget: Annotated[str | None, typer.Option(metavar="TIME", help="Time for everything: 90s, 10m, 2h.")] = None,
+    budget: Annotated[str | None, typer.Option(metavar=METAVAR, help="Time for everything: 90s, 10m, 2h.")] = None,
     timeout: Annotated[
-        str, typer.Option(metavar="TIME", help="What one candidate may take to compile, and to be run and timed.")
+        str, typer.Option(metavar=METAVAR, help="What one candidate may take to compile, and to be run and timed.")
     ] = "60s",
     jobs: Annotated[int | None, typer.Option(help="Candidates compiled at once; default: one for each CPU.")] = None,
     device: Annotated[str | None, typer.Option(help="Torch device to time on, such as cuda:1.")] = None,
@@ -107,8 +105,8 @@ def tune(
         factory = _factory(kernel)
         options: dict[str, Any] = {
             "candidates": candidates,
-            "budget_s": None if budget is None else _duration(budget, "--budget"),
-            "timeout_s": _duration(timeout, "--timeout"),
+            "budget_s": None if budget is None else seconds_of(budget, "--budget"),
+            "timeout_s": seconds_of(timeout, "--timeout"),
             "jobs": jobs,
             "device": device,
             "reference": None if reference is None else load_kernel(reference),
@@ -199,13 +197,6 @@ def _parts(text: str) -> Iterator[str]:
             yield text[begun:index]
             begun = index + 1
     yield text[begun:]
-
-
-def _duration(text: str, option: str) -> float:
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise TileHALError(f"{option} {text!r} is not a time", hint="a number and s, m or h: 90s, 10m")
-    return float(match[1]) * _SECONDS[match[2]]
 
 
 @contextmanager

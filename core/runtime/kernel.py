@@ -369,7 +369,8 @@ class Kernel:
         can_simulate = self._builder.can_simulate(self._target.chip)
         raise DeviceUnavailable(
             f"{self.name} cannot run on {self.target}: " + "; ".join(dict.fromkeys(missing)),
-            hint="compile it with simulate=True to run the generated code on the CPU simulator"
+            hint="compile it with simulate=True (`tilehal compile`: --run --simulate) to run the generated code on the "
+            "CPU simulator"
             if can_simulate
             else "its source is in get_kernel_source(); run it on a machine with the device, or use target='cpu'",
         )

@@ -111,6 +111,19 @@ class TuneReport:
     interrupted: bool = False
     out_of_time: bool = False
 
+    def __str__(self) -> str:
+        """The run in a few lines: what is fastest for each shape, and where the results are."""
+        lines = [f"{self.kernel} on {self.target}"]
+        for shape in self.shapes:
+            best = _best_text(shape)
+            if shape.best is not None:
+                best = f"{seconds_text(shape.best.median_s)} with {best}"
+                best += "" if shape.speedup is None else f", {shape.speedup:.2f}x the first choice"
+            failed = f", {len(shape.failures)} failed" if shape.failures else ""
+            counted = f"{len(shape.outcomes)} of {len(shape.outcomes) + shape.waiting} candidates measured{failed}"
+            lines.append(f"  {shape.label}: {best} ({counted})")
+        return "\n".join([*lines, self._closing()])
+
     def to_json(self) -> dict[str, Any]:
         """As JSON-able data."""
         return {

@@ -37,6 +37,18 @@ def test_a_terminal_gets_every_row_with_its_ratio(measured):
     assert "not met" in text
 
 
+def test_a_contender_without_a_figure_in_any_row_is_named_once_with_its_reason():
+    found = document([])
+    absent = {"status": "not measured", "reason": "Triton has no CPU backend"}
+    found["rows"] = [row(case, {"copy": 0.9}, triton=absent) for case in suite("small", ["softmax"])]
+    out = Console(file=io.StringIO(), width=160)
+    for part in renderables(found):
+        out.print(part)
+    for text in (out.file.getvalue(), markdown(found)):
+        assert text.count("Triton has no CPU backend") == 1
+        assert text.count("not measured") == 1
+
+
 def test_triton_stands_in_a_row_twice_and_the_second_has_a_figure_without_a_goal(measured):
     out = Console(file=io.StringIO(), width=200)
     for part in renderables(measured):

@@ -40,7 +40,7 @@ def kernel(tmp_path):
 
 def test_a_column_per_chip_and_a_row_per_line_in_100_columns(kernel, capsys):
     targets = "cpu,cuda:a100,cuda:h200,metax:c500,ascend:910b3"
-    assert run(["portability", kernel, "--param", "dtype=float32", "--targets", targets]) == 0
+    assert run(["portability", kernel, "--param", "dtype=float32", "--target", targets]) == 0
     out = capsys.readouterr().out
     assert max(len(line) for line in out.splitlines()) <= 100
     rows = [line.split() for line in out.splitlines()]
@@ -51,7 +51,7 @@ def test_a_column_per_chip_and_a_row_per_line_in_100_columns(kernel, capsys):
 
 
 def test_a_refusal_is_explained_and_is_exit_status_1(kernel, capsys):
-    words = ["portability", kernel, "--param", "dtype=float16", "--param", "stages=9", "--targets", "metax:c500"]
+    words = ["portability", kernel, "--param", "dtype=float16", "--param", "stages=9", "--target", "metax:c500"]
     assert run(words) == 1
     out = " ".join(capsys.readouterr().out.split())
     assert "metax:c500 has 64 KiB of shared memory per block; this kernel needs 72 KiB" in out
@@ -68,13 +68,13 @@ def test_the_default_is_the_default_chip_of_every_vendor(kernel, capsys):
 
 
 def test_targets_may_be_repeated_and_count_once(kernel, capsys):
-    words = ["--targets", "cuda:h200,cpu", "--targets", "cuda:h200"]
+    words = ["--target", "cuda:h200,cpu", "--targets", "cuda:h200"]
     run(["portability", kernel, "--param", "dtype=float16", "--json", *words])
     assert len(json.loads(capsys.readouterr().out)["chips"]) == 2
 
 
 def test_json_is_not_mixed_with_what_the_file_prints(kernel, capsys):
-    run(["portability", kernel, "--param", "dtype=float16", "--targets", "cuda:h200", "--json"])
+    run(["portability", kernel, "--param", "dtype=float16", "--target", "cuda:h200", "--json"])
     printed = capsys.readouterr()
     assert json.loads(printed.out)["status"] == "native"
     assert "printed by the kernel's file" in printed.err
@@ -82,7 +82,7 @@ def test_json_is_not_mixed_with_what_the_file_prints(kernel, capsys):
 
 def test_sarif_is_written_beside_the_table(kernel, tmp_path, capsys):
     file = tmp_path / "report.sarif"
-    run(["portability", kernel, "--param", "dtype=float32", "--targets", "cuda:h200", "--sarif", str(file)])
+    run(["portability", kernel, "--param", "dtype=float32", "--target", "cuda:h200", "--sarif", str(file)])
     assert "T.gemm" in capsys.readouterr().out
     data = json.loads(file.read_text())
     assert data["version"] == "2.1.0"
@@ -96,7 +96,7 @@ def test_nothing_is_lowered(kernel, monkeypatch, capsys):
         raise AssertionError(f"{hook} was called")
 
     monkeypatch.setattr(Backend, "call", called)
-    assert run(["portability", kernel, "--param", "dtype=float16", "--targets", "cpu,cuda:h200,metax:c500"]) == 0
+    assert run(["portability", kernel, "--param", "dtype=float16", "--target", "cpu,cuda:h200,metax:c500"]) == 0
     assert capsys.readouterr().out
 
 
@@ -117,7 +117,7 @@ def test_sarif_into_a_missing_folder_is_told_at_once(kernel, tmp_path, capsys):
 
 def test_a_long_what_if_name_breaks_at_its_changes(kernel, capsys):
     targets = "cpu,cuda:h200,metax:c500+shared=128KiB,metax:c550+shared=128KiB"
-    run(["portability", kernel, "--param", "dtype=float16", "--targets", targets])
+    run(["portability", kernel, "--param", "dtype=float16", "--target", targets])
     words = capsys.readouterr().out.split()
     assert words.count("metax:c500") == words.count("+shared=128KiB") // 2
     assert "metax:c550" in words

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from core.cli.main import run
+from core.hardware import Chip, ComputeUnit
 from core.plugins import DetectedDevice, Manager, hookimpl, local_entry, use_manager
 from tests.plugins.fakes import FakeVendor
 
@@ -31,6 +32,20 @@ def test_chips_that_can_do_the_same_share_a_line(plugins, capsys):
 def test_a_vendor_that_is_not_there_is_named(plugins, capsys):
     assert run(["targets", "nosuch"]) == 2
     assert "there is acme" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize("target", ["acme:two", "ACME:TWO", "acme:two+clock=1GHz"])
+def test_one_chip_is_listed_by_the_name_it_has_everywhere(plugins, capsys, target):
+    two = Chip(vendor="acme", name="two", title="TWO", units=(ComputeUnit(kind="core", count=1, clock_hz=2e9),))
+    backend = SimpleNamespace(tilehal_chips=hookimpl(lambda: [two.model_copy(update={"name": "one"}), two]))
+    with use_manager(Manager([local_entry("acme", backend)])):
+        assert run(["targets", target, "--json"]) == 0
+    assert [info["target"] for info in json.loads(capsys.readouterr().out)] == ["acme:two"]
+
+
+def test_a_chip_that_is_not_there_is_answered_with_those_that_are(plugins, capsys):
+    assert run(["targets", "acme:tow"]) == 2
+    assert "did you mean acme:two" in " ".join(capsys.readouterr().err.replace("│", " ").split())
 
 
 @pytest.mark.parametrize("arguments", [["targets", "--all"], ["targets", "acme"]])

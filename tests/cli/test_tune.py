@@ -6,10 +6,12 @@ import json
 
 import pytest
 
+from core.cli._durations import seconds_of
 from core.cli.main import run
 from core.cli.tune import _shapes
 from core.errors import KernelError
 from core.tuning.environment import Environment
+from core.tuning.report import ShapeReport, TuneReport
 from core.tuning.results.records import Key, Outcome, Result
 from core.tuning.results.store import Store
 
@@ -108,6 +110,37 @@ class TestShapes:
             _shapes(params, [])
 
 
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5 m", 90), ("10min", 600), ("2h", 7200)])
+def test_a_time_is_a_number_and_its_unit(text, seconds):
+    assert seconds_of(text, "--budget") == seconds
+
+
+def test_what_is_missing_is_said_once(file, store, capsys):
+    run(["tune", f"{file}:twice", "--param", "M=64", "--target", "metax:c500"])
+    printed = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert printed.count("is not on this machine") == 1
+    assert "caused by" not in printed
+
+
+def test_a_missing_device_is_answered_with_the_commands_own_option(file, capsys):
+    assert run(["compile", f"{file}:twice", "--param", "M=64", "--target", "metax:c500", "--run"]) == 2
+    printed = " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert "simulate=True (`tilehal compile`: --run --simulate)" in printed
+
+
+def test_a_report_prints_as_text():
+    best, slow = Outcome({"block": 32}, "ok", 2e-6), Outcome({"block": 64}, "ok", 3e-6)
+    failed = Outcome({"block": 8}, "crash", reason="SIGSEGV")
+    shapes = [ShapeReport({"M": 64}, (best, slow, failed), waiting=1, first=slow), ShapeReport({"M": 1}, waiting=4)]
+    environment = Environment("acme: One", "570", "acc 1", "0.1.15", ("tilehal 0.1.0",))
+    assert str(TuneReport("twice", "acme:one", environment, shapes, 12.4, "tuned.sqlite")).splitlines() == [
+        "twice on acme:one",
+        "  M=64: 2 us with block=32, 1.50x the first choice (3 of 4 candidates measured, 1 failed)",
+        "  M=1: not reached (0 of 4 candidates measured)",
+        "12 s; results in tuned.sqlite",
+    ]
+
+
 class TestResults:
     def test_they_are_listed_with_how_their_environment_differs(self, filled, capsys):
         assert run(["tune", "--list", "--json"]) == 0
@@ -122,6 +155,15 @@ class TestResults:
         assert "16 us" in out
         assert "TILEHAL_TUNED=any" in out
         assert "1 shape in" in out
+
+    def test_options_are_listed_as_people_write_them(self, store, capsys):
+        environment = Environment("acme: One", "570", "acc 1", "0.1.15", ("tilehal 0.1.0",))
+        key = Key("twice", "f" * 16, '{"M":64}', (), "cpu:host", environment, options='{"fast_math":true}')
+        store.add([Result(key, (Outcome({"block": 16}, "ok", 1e-6, measured_at=1.0),))])
+        assert run(["tune", "--list"]) == 0
+        out = capsys.readouterr().out
+        assert "fast_math=True" in "".join(out.split())
+        assert "{" not in out
 
     def test_they_go_out_and_come_back(self, filled, tmp_path, capsys):
         table = tmp_path / "table.json"
@@ -149,6 +191,9 @@ class TestResults:
         (["tune", "--list", "--clear"], "--list and --clear are different commands"),
         (["tune", "{file}:plain", "--param", "M=1"], "is no @core.kernel factory"),
         (["tune", "{file}:twice", "--param", "M=1", "--budget", "soon"], "--budget 'soon' is not a time"),
+        (["tune", "{file}:twice", "--param", "M=1", "--budget", "0s"], "--budget '0s' is no time at all"),
+        (["bench", "--budget", "soon"], "--budget 'soon' is not a time"),
+        (["baseline", "record", "{file}:twice", "-o", "s.json", "--timeout", "soon"], "--timeout 'soon' is not a time"),
         (["tune", "{file}:twice", "--param", "M=64", "--target", "metax:c500"], "metax:c500 is not on this machine"),
         (
             ["tune", "{file}:twice", "--param", "M=64", "--target", "cpu", "--dask", "bogus://nowhere"],

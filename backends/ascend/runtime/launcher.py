@@ -168,7 +168,8 @@ def _launch(chip: Chip, built: BuiltKernel, number: int, plan: LaunchPlan) -> _L
         raise ToolchainNotFound(
             f"{plan.kernel}: {built.toolchain.name} compiled the module, but CANN's hivmc, which makes the device"
             " object from it, was not found",
-            hint="install the CANN toolkit and `source <cann>/set_env.sh`; or run the kernel with simulate=True",
+            hint="install the CANN toolkit and `source <cann>/set_env.sh`; or run the kernel with simulate=True "
+            "(`tilehal compile`: --run --simulate)",
         )
     needs = launch_needs(built, number)
     uses_cubes = bool(built.lowered.metadata["launches"][number]["matmuls"])

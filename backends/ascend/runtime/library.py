@@ -71,7 +71,7 @@ def load_library() -> ctypes.CDLL:
         hint=f"run `source {scripts[0]}` in this shell first"
         if scripts
         else "install the CANN toolkit and `source <cann>/set_env.sh`, which sets ASCEND_HOME_PATH and LD_LIBRARY_PATH;"
-        " or run the kernel with simulate=True",
+        " or run the kernel with simulate=True (`tilehal compile`: --run --simulate)",
         details={"looked": looked},
     )
 

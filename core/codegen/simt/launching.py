@@ -113,7 +113,8 @@ def _load(dialect: Dialect) -> ctypes.CDLL:
     variables = " or ".join(dialect.compile.environment)
     raise DeviceUnavailable(
         f"{dialect.runtime_library} cannot be loaded. Looked at:\n{places}",
-        hint=f"install the vendor's SDK and set {variables}, or compile with simulate=True",
+        hint=f"install the vendor's SDK and set {variables}, or compile with simulate=True "
+        "(`tilehal compile`: --run --simulate)",
         details={"looked": looked},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,7 @@ def table(rows: Sequence[Listed]) -> Table:
         if row.other_source:
             notes.append("another text of the kernel")
         notes += sorted({f"from {outcome.source}" for outcome in result.outcomes if outcome.source})
-        shape = result.key.shape + (f" {result.key.options}" if result.key.options else "")
+        shape = ", ".join(part for part in (result.key.shape, _options_text(result.key.options)) if part)
         cells = (
             result.key.kernel,
             result.key.chip,
@@ -99,6 +100,11 @@ def table(rows: Sequence[Listed]) -> Table:
         )
         found.add_row(*(Text(cell) for cell in cells), style="dim" if row.elsewhere or row.other_source else "")
     return found
+
+
+def _options_text(options: str) -> str:
+    """Compile options, which are stored as JSON, for people: `fast_math=True`."""
+    return ", ".join(f"{name}={value}" for name, value in (json.loads(options) if options else {}).items())
 
 
 def _here(chip: str) -> Environment | None:

@@ -236,7 +236,7 @@ def _device(target: Target, asked: str | None) -> str:
         raise DeviceUnavailable(
             error.message,
             hint="candidates are timed on the chip itself, a simulator's times say nothing of it: tune on a machine"
-            " that has one, or with executor= a dask client whose workers do",
+            " that has one, or on a dask cluster whose workers do (executor=, `tilehal tune`: --dask)",
             details=error.details,
         ) from error
     found = target.require_torch_device()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from core.cli._kernels import load_kernel, parse_parameters
+from core.cli._kernels import Dynamic, dynamic_arguments, load_kernel, parse_dynamic, parse_parameters
 from core.cli._output import check_writable, console, print_json, write_file
 from core.errors import Location
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from core.hardware import Chip
-    from core.portability import ChipReport, LineVerdict, Remark, Report
+    from core.portability import ChipReport, LineVerdict, MemoryVerdict, Remark, Report
 
 #: Exit status when a chip refuses the kernel; errors of the command itself end with 2.
 REFUSED_STATUS = 1
@@ -37,6 +37,7 @@ def portability(
     param: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Argument of the factory; repeat it for each.")
     ] = None,
+    dynamic: Dynamic = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     sarif: Annotated[Path | None, typer.Option(help="Also write SARIF 2.1.0, for editors and code hosts.")] = None,
 ) -> None:
@@ -49,7 +50,9 @@ def portability(
 
     check_writable(sarif, "--sarif")
     chips = _chips([*(target or ()), *(targets or ())])
-    program, tiles = traced_program(load_kernel(kernel), (), parse_parameters(param or ()), chips)
+    function, sizes = load_kernel(kernel), parse_dynamic(dynamic or (), measured=False)
+    arguments = dynamic_arguments(function, parse_parameters(param or ()), sizes)
+    program, tiles = traced_program(function, (), arguments, chips)
     found = report(program, chips, tiles=tiles)
     if sarif is not None:
         write_file(sarif, json.dumps(to_sarif(found), indent=2) + "\n", "--sarif")
@@ -79,8 +82,8 @@ def _show(report: Report, out: Console) -> None:
     if report.tiles:
         chosen = ", ".join(f"{name}={value}" for name, value in report.tiles.items())
         out.print(
-            f"[dim]tile parameters taken for this report: {chosen}. Compiling chooses them by each chip's rules;"
-            " --param sets them.[/dim]"
+            f"[dim]tile parameters of this report, one set for all chips: {chosen}. A compilation chooses its own by"
+            " the rules of its chip; --param gives them to the report and `tilehal compile` alike.[/dim]"
         )
     notes: dict[Remark, int] = {}
     for start in range(0, len(report.chips), _COLUMNS):
@@ -147,14 +150,19 @@ def _show_memories(chips: Sequence[ChipReport], out: Console) -> None:
     for chip in chips:
         for memory in chip.memories:
             name = f"{memory.memory} (launch {memory.launch})" if several else memory.memory
-            verdict = {True: "[green]fits[/green]", False: "[bold red]too much[/bold red]", None: "not judged"}[
-                memory.fits
-            ]
-            limit = "none" if memory.spills else _figure(memory.limit_bytes)
-            row = (_heading(chip.target), name, _figure(memory.needed_bytes), limit)
-            table.add_row(*row, "the rest spills" if memory.spills else verdict, memory.hint)
+            limit = memory.room_bytes if memory.spills else memory.limit_bytes
+            row = (_heading(chip.target), name, _figure(memory.needed_bytes), _figure(limit))
+            table.add_row(*row, _verdict(memory), memory.hint)
     if table.row_count:
         out.print(table)
+
+
+def _verdict(memory: MemoryVerdict) -> str:
+    if not memory.spills:
+        return {True: "[green]fits[/green]", False: "[bold red]too much[/bold red]", None: "not judged"}[memory.fits]
+    if memory.needed_bytes is None or memory.room_bytes is None:
+        return "what does not fit spills"
+    return "[green]fits[/green]" if memory.needed_bytes <= memory.room_bytes else "[yellow]spills[/yellow]"
 
 
 def _figure(value: int | None) -> str:

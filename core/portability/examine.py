@@ -74,6 +74,7 @@ def _memories(view: View, chip: Chip) -> Iterator[MemoryVerdict]:
                 limit_bytes=demand.memory.block_limit_bytes if planned else demand.limit_bytes,
                 spills=demand.spills,
                 hint=demand.advice,
+                room_bytes=demand.room_bytes,
             )
 
 

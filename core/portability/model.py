@@ -120,6 +120,7 @@ class MemoryVerdict:
         needed_bytes: None when it depends on a symbolic dimension.
         limit_bytes: None when nobody has published it, or when what is too much spills.
         spills: too much is slow, not refused: registers.
+        room_bytes: of a memory that spills, the most that the block's threads can have; None when it is unknown.
         hint: how it would fit.
     """
 
@@ -129,6 +130,7 @@ class MemoryVerdict:
     limit_bytes: int | None
     spills: bool = False
     hint: str = ""
+    room_bytes: int | None = None
 
     @property
     def fits(self) -> bool | None:
@@ -145,6 +147,7 @@ class MemoryVerdict:
             "limit_bytes": self.limit_bytes,
             "fits": self.fits,
             "spills": self.spills,
+            "room_bytes": self.room_bytes,
             "hint": self.hint,
         }
 

@@ -57,6 +57,8 @@ class MemoryDemand:
             depends on a symbolic dimension.
         limit_bytes: the most one block may have; None when the descriptor does not say, or when the rest spills.
         spills: too much is slow, not wrong: registers.
+        room_bytes: of a memory that spills, the most that the block's threads can have there; None when the descriptor
+            does not say, and of any other memory.
     """
 
     memory: MemorySpace
@@ -64,6 +66,7 @@ class MemoryDemand:
     needed_bytes: int | None
     limit_bytes: int | None
     spills: bool
+    room_bytes: int | None = None
 
     @property
     def fits(self) -> bool:
@@ -82,7 +85,8 @@ def memory_demands(launch: LaunchFootprint, chip: Chip) -> tuple[MemoryDemand, .
     for name, uses in memory_demand(launch, chip).items():
         memory = chip.memory(name)
         limit = judged_limit_bytes(memory, chip)
-        found.append(MemoryDemand(memory, uses, peak_bytes(uses), limit, _spills(memory)))
+        room = _room_bytes(memory, chip, launch) if _spills(memory) else None
+        found.append(MemoryDemand(memory, uses, peak_bytes(uses), limit, _spills(memory), room))
     return tuple(found)
 
 
@@ -96,6 +100,20 @@ def judged_limit_bytes(memory: MemorySpace, chip: Chip) -> int | None:
 
 def _spills(memory: MemorySpace) -> bool:
     return memory.owner == "thread" or memory.technology == "registers" or memory.name == "registers"
+
+
+def _room_bytes(memory: MemorySpace, chip: Chip, launch: LaunchFootprint) -> int | None:
+    """The most that a block's threads can have in registers: the block's share, and each thread's limit."""
+    threads = prod(launch.launch.threads) if launch.launch.threads else None
+    bounds = []
+    if memory.owner != "thread":
+        bounds.append(memory.block_limit_bytes)
+    elif threads is not None and memory.capacity_bytes is not None:
+        bounds.append(threads * memory.capacity_bytes)
+    registers = next((unit.registers for unit in chip.units if unit.kind == memory.unit), None)
+    if threads is not None and registers is not None and registers.per_thread is not None:
+        bounds.append(threads * registers.per_thread * registers.width_bits // 8)
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def _too_much(launch: LaunchFootprint, demand: MemoryDemand, chip: Chip) -> ResourceExceeded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -10,8 +11,8 @@ from core.program import walk
 from core.program.expressions import constant_ints
 from core.program.nodes import Gemm, Reduce, Scope, View
 
-#: What a tile is filled with, so that the fill does not change its reduction, as the user writes it.
-_IDENTITIES = {"sum": "0", "abssum": "0", "absmax": "0", "max": "-T.infinity(dtype)", "min": "T.infinity(dtype)"}
+#: Float types with infinities; any other type's least and largest values take their place.
+_WITH_INFINITY = re.compile(r"(b?float)(16|32|64)|float8_e5m2")
 #: Elements a thread takes at a time, at most: 16 bytes of two-byte ones. A row that gives each thread of the block as
 #: many whole turns has a layout whatever its length.
 _VECTOR = 8
@@ -33,12 +34,21 @@ class UnevenRows:
     @property
     def hint(self) -> str:
         """What to change."""
-        fill = _IDENTITIES.get(self.reduce.kind)
+        fill = _identity(self.reduce.kind, self.reduce.src.buffer.dtype)
         value = f"{fill}, which leaves the {self.reduce.kind} as it is" if fill else "what leaves the result as it is"
         return (
             f"make the rows of {self.reduce.src.buffer.name} {1 << self.extent.bit_length()} long and fill the rest"
             f" with {value}: T.annotate_safe_value for a T.copy, or T.if_then_else in a T.Parallel loop that loads it"
         )
+
+
+def _identity(kind: str, dtype: str) -> str | None:
+    """What a tile is filled with, so that the fill does not change its reduction, as the user writes it."""
+    if kind in ("max", "min"):
+        if _WITH_INFINITY.fullmatch(dtype):
+            return f'{"-" if kind == "max" else ""}T.infinity("{dtype}")'
+        return f'T.{"min" if kind == "max" else "max"}_value("{dtype}")'
+    return "0" if kind in ("sum", "abssum", "absmax") else None
 
 
 def uneven_rows(view: View) -> Iterator[UnevenRows]:

@@ -100,6 +100,27 @@ def test_nothing_is_lowered(kernel, monkeypatch, capsys):
     assert capsys.readouterr().out
 
 
+def test_a_size_that_is_known_at_calls_only_is_an_argument_too(tmp_path, capsys):
+    file = tmp_path / "copies.py"
+    file.write_text(
+        """
+import tilelang.language as T
+
+def copy(N: int):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(T.ceildiv(N, 64), threads=64) as bx:
+            for i in T.Parallel(64):
+                B[bx * 64 + i] = A[bx * 64 + i]
+    return main
+"""
+    )
+    assert run(["portability", f"{file}:copy", "--dynamic", "N", "--target", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["kernel"] == "main"
+    assert run(["portability", f"{file}:copy", "--dynamic", "M", "--target", "cpu"]) == 2
+    assert "its arguments are N" in capsys.readouterr().err
+
+
 def test_an_unknown_kernel_is_an_error_of_the_command(kernel, capsys):
     assert run(["portability", kernel.replace(":product", ":produkt"), "--json"]) == 2
     error = json.loads(capsys.readouterr().out)["error"]
@@ -113,6 +134,13 @@ def test_sarif_into_a_missing_folder_is_told_at_once(kernel, tmp_path, capsys):
     captured = capsys.readouterr()
     assert "there is no folder" in " ".join(captured.err.replace("│", " ").split())
     assert "printed by the kernel's file" not in captured.err
+
+
+def test_registers_that_suffice_are_said_to_fit(kernel, capsys):
+    assert run(["portability", kernel, "--param", "dtype=float16", "--target", "cuda:h200,metax:n260"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert "cuda:h200 registers 16,384 130,560 fits" in lines
+    assert "metax:n260 registers 16,384 unknown what does not fit spills" in lines
 
 
 def test_a_long_what_if_name_breaks_at_its_changes(kernel, capsys):

@@ -155,6 +155,8 @@ class TestCapacity:
         assert (shared.limit_bytes, shared.fits) == (232448, True)
         registers = memories["cuda:h200", "registers"]
         assert (registers.limit_bytes, registers.spills, registers.fits) == (None, True, None)
+        assert registers.room_bytes == 128 * 255 * 4  # of 128 threads
+        assert memories["metax:c500", "registers"].room_bytes == 524_288  # what a thread may have is unknown
         assert memories["ascend:910b3", "l0c"].needed_bytes == 64 * 64 * 4
 
     def test_too_much_is_refused_with_what_would_fit(self):

@@ -71,4 +71,32 @@ def test_rows_are_uneven_where_compiling_finds_no_layout(kernel, extents):
 def test_the_hint_gives_the_next_power_of_two_and_the_fill():
     [rows] = uneven_rows(Program(reduced(4, 200)).view)
     assert "256 long" in rows.hint
-    assert "-T.infinity(dtype), which leaves the max as it is" in rows.hint
+    assert '-T.infinity("float32"), which leaves the max as it is' in rows.hint
+
+
+@pytest.mark.parametrize(
+    ("kind", "dtype", "fill"),
+    [
+        ("min", "float16", 'T.infinity("float16")'),
+        ("max", "bfloat16", '-T.infinity("bfloat16")'),
+        ("max", "int32", 'T.min_value("int32")'),
+        ("min", "uint8", 'T.max_value("uint8")'),
+        ("max", "float8_e4m3fn", 'T.min_value("float8_e4m3fn")'),
+        ("sum", "int32", "0"),
+    ],
+)
+def test_the_fill_is_a_value_that_the_type_has(kind, dtype, fill):
+    reduce = {"max": T.reduce_max, "min": T.reduce_min, "sum": T.reduce_sum}[kind]
+
+    @T.prim_func
+    def main(A: T.Tensor((4, 200), dtype), B: T.Tensor((4,), dtype)):
+        with T.Kernel(1, threads=128):
+            a = T.alloc_fragment((4, 200), dtype)
+            b = T.alloc_fragment((4,), dtype)
+            T.copy(A, a)
+            reduce(a, b, dim=1)
+            T.copy(b, B)
+
+    [rows] = uneven_rows(Program(main).view)
+    assert f"with {fill}, which leaves the {kind}" in rows.hint
+    assert fill == "0" or eval(fill, {"T": T}) is not None

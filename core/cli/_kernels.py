@@ -1,16 +1,36 @@
-"""Which kernel a command line means: `FILE:FUNCTION` and its `--param NAME=VALUE`."""
+"""Which kernel a command line means: `FILE:FUNCTION`, its `--param NAME=VALUE` and its `--dynamic NAME`."""
 
 from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from core.errors import KernelError
+
+#: The option of commands that measure nothing.
+Dynamic = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dynamic", metavar="NAME", help="Argument that is a size known at calls only (T.dynamic); repeat it for each."
+    ),
+]
+#: The option of commands that measure, and need an extent for it.
+DynamicExtent = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--dynamic",
+        metavar="NAME=EXTENT",
+        help="Argument that is a size known at calls only (T.dynamic), and what it is while measuring.",
+    ),
+]
 
 
 def load_kernel(spec: str) -> Any:
@@ -70,3 +90,66 @@ def parse_parameters(items: Sequence[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             values[name] = text
     return values
+
+
+def parse_dynamic(items: Sequence[str], *, measured: bool) -> dict[str, int | None]:
+    """`--dynamic` items by name: the extents to measure at; None for one that was given without.
+
+    Args:
+        measured: whether the command measures anything.
+
+    Raises:
+        KernelError: an item is no NAME or NAME=EXTENT, is given twice, or has an extent that nothing is measured at.
+    """
+    found: dict[str, int | None] = {}
+    for item in items:
+        name, separator, text = item.partition("=")
+        if not name.isidentifier() or (separator and not (text.isdecimal() and int(text) > 0)):
+            raise KernelError(f"--dynamic {item!r} is not NAME or NAME=EXTENT", hint="for example --dynamic M=4096")
+        if name in found:
+            raise KernelError(f"--dynamic {name} is given twice", hint="give each size once")
+        if separator and not measured:
+            raise KernelError(
+                f"--dynamic {item}: nothing is measured here, so {name} has no extent", hint=f"say --dynamic {name}"
+            )
+        found[name] = int(text) if separator else None
+    return found
+
+
+def dynamic_arguments(kernel: Any, parameters: Mapping[str, Any], dynamic: Mapping[str, int | None]) -> dict[str, Any]:
+    """The arguments of a kernel with a symbolic size for each of `dynamic` that it takes.
+
+    One with an extent may also be a size that the kernel's own text makes symbolic: it is no argument then.
+
+    Raises:
+        KernelError: the kernel takes no such argument, or a `--param` gives it a value as well.
+    """
+    import tilelang.language as T
+
+    taken = _parameters(kernel)
+    found = dict(parameters)
+    for name, extent in dynamic.items():
+        if name in parameters:
+            raise KernelError(
+                f"{name} is given by --param and by --dynamic", hint=f"leave out --param {name}, or --dynamic {name}"
+            )
+        if name in taken:
+            found[name] = T.dynamic(name)
+        elif extent is None:
+            raise KernelError(
+                f"--dynamic {name}: {getattr(kernel, '__name__', 'the kernel')} has no argument of that name",
+                hint=f"its arguments are {', '.join(taken)}" if taken else "it has none: its sizes are in its text",
+            )
+    return found
+
+
+def _parameters(kernel: Any) -> list[str]:
+    """Names of the arguments of whatever a user calls a kernel, a factory's tile parameters left out."""
+    from core.tiling.factory import KernelFactory
+
+    if isinstance(kernel, KernelFactory):
+        return [name for name in kernel.signature.parameters if name not in kernel.parameters]
+    try:
+        return list(inspect.signature(kernel).parameters)
+    except (TypeError, ValueError):  # a PrimFunc, say
+        return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import asdict
 from enum import StrEnum
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.cli._building import running_tools_shown
-from core.cli._kernels import load_kernel, parse_parameters
+from core.cli._kernels import DynamicExtent, dynamic_arguments, load_kernel, parse_dynamic, parse_parameters
 from core.cli._output import check_writable, console, print_json, write_file
 from core.errors import KernelError
 
@@ -36,6 +37,7 @@ def compile_(
     param: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="Argument of the factory; repeat it for each.")
     ] = None,
+    dynamic: DynamicExtent = None,
     emit: Annotated[Emit | None, typer.Option(help="Write the native source, or the built binary.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Where --emit writes; source: stdout.")] = None,
     run: Annotated[bool, typer.Option("--run", help="Run it on random inputs and report the time.")] = False,
@@ -54,7 +56,7 @@ def compile_(
     if to_stdout and run:
         raise typer.BadParameter("--emit source fills stdout, where --run reports: give --output, or --json")
     check_writable(output if emit else None, "--output")
-    parameters = parse_parameters(param or ())
+    parameters, sizes = parse_parameters(param or ()), parse_dynamic(dynamic or (), measured=run)
     taken = sorted(parameters.keys() & inspect.signature(compile_kernel).parameters.keys())
     if taken:
         raise KernelError(
@@ -62,6 +64,7 @@ def compile_(
             hint="give the factory's parameter another name, or a function in the file that sets it",
         )
     function = load_kernel(kernel)
+    parameters = dynamic_arguments(function, parameters, sizes)
     started = time.perf_counter()
     # With --verbose the compilers' own messages say what is going on.
     with nullcontext() if verbose else running_tools_shown():
@@ -80,7 +83,8 @@ def compile_(
         sys.stdout.write(compiled.get_kernel_source())
         return
     written = _emit(compiled, emit, output)
-    timing = _run(compiled) if run else None
+    symbols = {name: extent for name, extent in sizes.items() if extent is not None}
+    timing = _run(compiled, symbols) if run else None
     if as_json:
         report = {
             "kernel": compiled.name,
@@ -111,8 +115,12 @@ def _emit(compiled: Kernel, emit: Emit | None, output: Path | None) -> Path | No
     return None
 
 
-def _run(compiled: Kernel) -> dict[str, Any]:
-    """Median and spread of a few calls on random inputs, milliseconds of wall time with the device synchronised."""
+def _run(compiled: Kernel, symbols: Mapping[str, int]) -> dict[str, Any]:
+    """Median and spread of a few calls on random inputs, milliseconds of wall time with the device synchronised.
+
+    Args:
+        symbols: extents of the symbolic dimensions.
+    """
     import statistics
 
     import torch
@@ -121,14 +129,15 @@ def _run(compiled: Kernel) -> dict[str, Any]:
     from core.tuning.inputs import make_arguments
 
     signature = compiled.program.signature
-    if signature.symbols:
+    unsaid = [name for name in signature.symbols if name not in symbols]
+    if unsaid:
         raise KernelError(
-            f"{compiled.name} has symbolic dimensions ({', '.join(signature.symbols)}): --run cannot choose them",
-            hint="run it from Python with tensors",
+            f"{compiled.name} has symbolic dimensions ({', '.join(unsaid)}): --run cannot choose them",
+            hint=f"say what to run with: --dynamic {unsaid[0]}=4096",
         )
     device = compiled.device_type
     numbers = {argument.name: 1 for argument in signature.arguments if isinstance(argument, ScalarArgument)}
-    arguments = make_arguments(signature, device, values=numbers)
+    arguments = make_arguments(signature, device, symbols=symbols, values=numbers)
     inputs = [value for index, value in enumerate(arguments) if index not in signature.outputs]
     times = []
     for _ in range(8):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from core.cli._kernels import load_kernel, parse_parameters
+from core.cli._kernels import Dynamic, dynamic_arguments, load_kernel, parse_dynamic, parse_parameters
 from core.cli._output import console, print_json
 from core.errors import KernelError
 from core.tiling.rules import tiles_in_words
@@ -34,6 +34,7 @@ def tile(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="Argument of the factory, or a tile parameter; repeat it for each."),
     ] = None,
+    dynamic: Dynamic = None,
     everything: Annotated[bool, typer.Option("--all", help="Show every candidate and every refusal.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON: every candidate and every refusal.")] = False,
 ) -> None:
@@ -50,7 +51,8 @@ def tile(
             f"{kernel} is no @core.kernel factory: its tiles are fixed, and there is nothing to choose",
             hint="`tilehal compile` compiles it as it is; docs/tiling.md shows how a factory names its tile parameters",
         )
-    problem = TileProblem.of(factory, (), parse_parameters(param or ()), target)
+    sizes = parse_dynamic(dynamic or (), measured=False)
+    problem = TileProblem.of(factory, (), dynamic_arguments(factory, parse_parameters(param or ()), sizes), target)
     measured, ranking = problem.measured(), problem.ranking()
     if as_json:
         tuned = None

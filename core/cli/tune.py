@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.cli._durations import METAVAR, seconds_of
-from core.cli._kernels import load_kernel, parse_parameters
+from core.cli._kernels import DynamicExtent, dynamic_arguments, load_kernel, parse_dynamic, parse_parameters
 from core.cli._output import check_writable, console, print_json, write_file
 from core.errors import KernelError, TuningError
 
@@ -50,6 +50,7 @@ def tune(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE,NAME=VALUE", help="One shape, on top of --param; repeat it for more."),
     ] = None,
+    dynamic: DynamicExtent = None,
     candidates: Annotated[int, typer.Option(help="How many of the best ranked are measured for each shape.")] = 20,
     budget: Annotated[str | None, typer.Option(metavar=METAVAR, help="Time for everything: 90s, 10m, 2h.")] = None,
     timeout: Annotated[
@@ -103,6 +104,8 @@ def tune(
         raise typer.BadParameter("FILE:FUNCTION is missing: which kernel is to be tuned?")
     else:
         factory = _factory(kernel)
+        symbols = _symbols(dynamic or ())
+        shapes = [dynamic_arguments(factory, one, symbols) for one in _shapes(param or (), shape or ())]
         options: dict[str, Any] = {
             "candidates": candidates,
             "budget_s": None if budget is None else seconds_of(budget, "--budget"),
@@ -110,13 +113,14 @@ def tune(
             "jobs": jobs,
             "device": device,
             "reference": None if reference is None else load_kernel(reference),
+            "symbols": symbols,
             "cold_l2": not warm,
             "resume": not again,
             "fast_math": fast_math,
             "store": results,
         }
         with _client(cluster) as client:
-            _tune(factory, _shapes(param or (), shape or ()), target or "auto", client, options, as_json)
+            _tune(factory, shapes, target or "auto", client, options, as_json)
 
 
 def _tune(
@@ -154,6 +158,19 @@ def _factory(kernel: str) -> KernelFactory:
             f"{kernel} is no @core.kernel factory: its tiles are fixed, and there is nothing to tune",
             hint="docs/tiling.md shows how a factory names its tile parameters",
         )
+    return found
+
+
+def _symbols(items: Sequence[str]) -> dict[str, int]:
+    """The extents that `--dynamic` says to measure at, by name."""
+    found: dict[str, int] = {}
+    for name, extent in parse_dynamic(items, measured=True).items():
+        if extent is None:
+            raise KernelError(
+                f"--dynamic {name}: tuning measures, and has to know what {name} is meanwhile",
+                hint=f"say --dynamic {name}=4096; the tiles that are found serve every {name}",
+            )
+        found[name] = extent
     return found
 
 

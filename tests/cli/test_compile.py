@@ -117,6 +117,15 @@ def test_source_on_stdout_leaves_no_room_for_a_report(file, capsys):
         ("negate", ["--param", "target=3"], "--param target: core.compile takes an argument of that name"),
         ("negat", [], "negate"),
         ("symbolic", ["--run"], "has symbolic dimensions (N): --run cannot choose them"),
+        ("tiled", ["--dynamic", "N", "--run"], "say what to run with: --dynamic N=4096"),
+        ("tiled", ["--dynamic", "N=64"], "nothing is measured here"),
+        ("tiled", ["--dynamic", "M"], "its arguments are N"),
+        ("tiled", ["--dynamic", "N", "--param", "N=4"], "N is given by --param and by --dynamic"),
+        ("tiled", ["--dynamic", "N", "--dynamic", "N"], "--dynamic N is given twice"),
+        ("tiled", ["--dynamic", "N=0", "--run"], "is not NAME or NAME=EXTENT"),
+        ("tiled", ["--param", "N=dynamic"], "--dynamic N in the shell"),
+        ("tiled", ["--param", "N=512,1024"], "give one N at a time"),
+        ("tiled", ["--param", "N=0"], "N=0, and N is the extent that block divides"),
         ("negate", ["--param", "N=4", "--target", "cuda:h2000"], "did you mean cuda:h200"),
     ],
 )
@@ -126,6 +135,15 @@ def test_what_cannot_be_done_is_exit_status_2_with_a_hint(file, kernel, words, s
     err = " ".join(capsys.readouterr().err.replace("│", " ").split())
     assert said in err
     assert "hint:" in err
+
+
+@pytest.mark.parametrize("kernel", ["negate", "tiled", "symbolic"])
+def test_a_size_that_is_known_at_calls_only_is_run_with_the_extent_given(kernel, file, capsys):
+    assert run(["compile", f"{file}:{kernel}", "--target", "cpu", "--dynamic", "N=100", "--run", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["run"]["calls"] == 8
+    words = [] if kernel == "symbolic" else ["--dynamic", "N"]
+    assert run(["compile", f"{file}:{kernel}", "--target", "cpu", *words, "--emit", "source"]) == 0
+    assert "int32_t N" in capsys.readouterr().out
 
 
 class TestFilesThatCannotBeWritten:

@@ -141,6 +141,12 @@ def test_a_what_if_chip_is_ranked_too(report):
     assert all(c["prediction"]["memory_bytes"]["shared"] <= 64 * 1024 for c in data["candidates"])
 
 
+def test_a_size_that_is_known_at_calls_only_is_ranked_with_what_is_assumed(kernel, capsys):
+    words = ["tile", kernel, "--target", "cuda:h200", "--dynamic", "M", "--param", "N=256", "--param", "K=64"]
+    assert run([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["notes"] == ["M is symbolic: ranked as if it were 4096"]
+
+
 def test_a_kernel_without_tile_parameters_is_refused(kernel, capsys):
     assert run(["tile", kernel.replace("product", "fixed"), "--param", "N=64", "--json"]) == 2
     assert "is no @core.kernel factory" in json.loads(capsys.readouterr().out)["error"]["message"]

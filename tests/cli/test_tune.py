@@ -184,9 +184,20 @@ class TestResults:
         assert json.loads(capsys.readouterr().out) == []
 
 
+def test_a_size_that_is_known_at_calls_only_is_measured_at_the_extent_given(file, store, capsys):
+    words = ["tune", f"{file}:twice", "--target", "cpu", "--dynamic", "M=512", "--candidates", "1"]
+    assert run([*words, "--reference", f"{file}:reference", "--warm", "--jobs", "1", "--json"]) == 0
+    (shape,) = json.loads(capsys.readouterr().out)["shapes"]
+    assert run(["compile", f"{file}:twice", "--target", "cpu", "--dynamic", "M", "--json"]) == 0
+    config = json.loads(capsys.readouterr().out)["config"]["parameters"]
+    assert {name: entry["requested"] for name, entry in config.items()} == shape["best"]["tiles"]
+    assert {entry["chosen_by"] for entry in config.values()} == {"tuned:store"}
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["tune", "{file}:twice", "--dynamic", "M"], "say --dynamic M=4096"),
         (["tune"], "FILE:FUNCTION is missing"),
         (["tune", "--list", "--clear"], "--list and --clear are different commands"),
         (["tune", "{file}:plain", "--param", "M=1"], "is no @core.kernel factory"),

@@ -27,10 +27,11 @@ _library = torch.library.Library(NAMESPACE, "FRAGMENT")
 
 
 class _Kind(NamedTuple):
-    """A parameter's type: in a schema, and in Python."""
+    """A parameter's type, in a schema and in Python, and whether None goes too."""
 
     schema: str
     types: tuple[type, ...]
+    optional: bool = False
 
 
 _KINDS = {
@@ -76,45 +77,52 @@ def graph_operator(function: Callable[_P, _R]) -> Callable[_P, _R]:
     signature = inspect.signature(function)
     own = {name: p for name, p in signature.parameters.items() if p.kind is not p.VAR_KEYWORD and name != "out"}
     positional = tuple(name for name, p in own.items() if p.kind is p.POSITIONAL_OR_KEYWORD)
-    # A default that is missing fits no kind, so that the function itself says what is.
-    expected = tuple((name, p.default, *_kind(p.annotation)) for name, p in own.items())
+    required = tuple(name for name, p in own.items() if p.default is p.empty)
+    kinds = {name: _kind(p.annotation) for name, p in own.items()}
     returns = str(signature.return_annotation)
-    name = function.__name__
-    schemas = ", ".join(f"{schema}{'?' if optional else ''} {name}" for name, _, schema, _, optional in expected)
-    several = "(Tensor, Tensor)" if returns.startswith("tuple") else "Tensor"
-    names = tuple(own)
-    compute = _define(name, f"{name}({schemas}, str options) -> {several}", _compute(function, names))
+    name, parameters = function.__name__, ", ".join(_declared(p, kinds[name]) for name, p in own.items())
+    outputs = "(Tensor, Tensor)" if returns.startswith("tuple") else "Tensor"
+    compute = _define(name, "default", f'({parameters}, *, str options="{{}}") -> {outputs}', function, tuple(own))
     into = None
     if "out" in signature.parameters:
-        into = _define(
-            name, f"{name}.into({schemas}, {_OUT[returns]} out, str options) -> ()", _into(function, names), "into"
-        )
+        schema = f'({parameters}, *, {_OUT[returns]} out, str options="{{}}") -> ()'
+        into = _define(name, "into", schema, function, tuple(own))
 
     @functools.wraps(function)
     def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         if not torch.compiler.is_compiling():
             return function(*args, **kwargs)
         given: dict[str, Any] = {**kwargs, **dict(zip(positional, args, strict=False))}
+        bound = len(given) == len(args) + len(kwargs) and all(key in given for key in required)
         out = given.pop("out", None)
-        options = _as_text({key: value for key, value in given.items() if key not in names})
-        values = [given.get(key, default) for key, default, _, _, _ in expected]
-        fits = [isinstance(v, e[3]) or (v is None and e[4]) for v, e in zip(values, expected, strict=True)]
-        twice = len(args) > len(positional) or any(key in kwargs for key in positional[: len(args)])
-        if twice or options is None or not all(fits) or not _is_memory(out, returns):
+        options = _as_text({key: value for key, value in given.items() if key not in kinds})
+        values = {key: value for key, value in given.items() if key in kinds}
+        fits = all(_fits(value, kinds[key]) for key, value in values.items())
+        if not bound or not fits or options is None or not _is_memory(out, returns):
             return _call_outside_of_the_graph(function, args, kwargs)  # type: ignore[no-any-return]
-        values = [int(v) if e[2] == "int" else v for v, e in zip(values, expected, strict=True)]
+        # An operator of the graph takes no symbolic number where its schema has a plain one.
+        values = {key: int(value) if kinds[key].schema == "int" else value for key, value in values.items()}
         if out is None:
-            return compute(*values, options)  # type: ignore[no-any-return]
-        into(*values, out if isinstance(out, torch.Tensor) else list(out), options)  # type: ignore[misc]
+            return compute(**values, options=options)  # type: ignore[no-any-return]
+        into(**values, out=out if isinstance(out, torch.Tensor) else list(out), options=options)  # type: ignore[misc]
         return out  # type: ignore[no-any-return]
 
     return call
 
 
-def _kind(annotation: str) -> tuple[str, tuple[type, ...], bool]:
-    """The schema's type, Python's types, and whether None goes too."""
+def _kind(annotation: str) -> _Kind:
     plain = annotation.removesuffix(" | None")
-    return *_KINDS[plain], plain != annotation
+    return _KINDS[plain]._replace(optional=plain != annotation)
+
+
+def _declared(parameter: inspect.Parameter, kind: _Kind) -> str:
+    """The parameter as a schema has it: `float eps=1e-05`."""
+    default = "" if parameter.default is parameter.empty else f"={parameter.default!r}"
+    return f"{kind.schema}{'?' if kind.optional else ''} {parameter.name}{default}"
+
+
+def _fits(value: Any, kind: _Kind) -> bool:
+    return isinstance(value, kind.types) or (value is None and kind.optional)
 
 
 def _is_memory(out: Any, returns: str) -> bool:
@@ -150,44 +158,42 @@ def _options(text: str) -> dict[str, Any]:
     return found
 
 
-def _compute(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
-    def compute(*values: Any) -> Any:
-        return function(**dict(zip(names, values[:-1], strict=True)), **_options(values[-1]))
+def _define(
+    name: str, overload: str, schema: str, function: Callable[..., Any], names: tuple[str, ...]
+) -> Callable[..., Any]:
+    """The operator of this schema: what it runs, on any device, its shapes, and that it has no backward.
 
-    return compute
-
-
-def _into(function: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
-    def into(*values: Any) -> None:
-        *own, out, options = values
-        written = [out] if isinstance(out, torch.Tensor) else list(out)
-        function(**dict(zip(names, own, strict=True)), out=out, **_options(options))
-        if not only_shapes():
-            # A backward that saved what is written must not read what is in it now.
-            torch.autograd.graph.increment_version(written)
-
-    return into
-
-
-def _define(name: str, schema: str, run: Callable[..., Any], overload: str = "default") -> Callable[..., Any]:
-    """The operator of this schema: what it runs, on any device, its shapes, and that it has no backward."""
+    Args:
+        names: the parameters of `function` that the operator takes by position; torch leaves out defaults at the end.
+    """
     exact = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
-    _library.define(schema, tags=(torch.Tag.pt2_compliant_tag, exact))
     qualified = name if overload == "default" else f"{name}.{overload}"
+    _library.define(qualified + schema, tags=(torch.Tag.pt2_compliant_tag, exact))
     operator: Callable[..., Any] = getattr(getattr(getattr(torch.ops, NAMESPACE), name), overload)
 
-    def fake(*values: Any) -> Any:
+    def run(*values: Any, options: str = "{}", out: Any = None) -> Any:
+        given = dict(zip(names, values, strict=False))
+        if out is None:
+            return function(**given, **_options(options))
+        function(**given, out=out, **_options(options))
+        if not only_shapes():
+            # A backward that saved what is written must not read what is in it now.
+            torch.autograd.graph.increment_version([out] if isinstance(out, torch.Tensor) else out)
+        return None
+
+    def fake(*values: Any, **keywords: Any) -> Any:
         before, _running.only_shapes = _running.only_shapes, True
         try:
-            return run(*values)
+            return run(*values, **keywords)
         finally:
             _running.only_shapes = before
 
-    def without_backward(*values: Any) -> Any:
-        flat = [item for value in values for item in (value if isinstance(value, (list, tuple)) else [value])]
-        refuse_gradients(name, [tensor for tensor in flat if isinstance(tensor, torch.Tensor)])
+    def without_backward(*values: Any, **keywords: Any) -> Any:
+        out = keywords.get("out", ())
+        tensors = (*values, *(out if isinstance(out, (list, tuple)) else (out,)))
+        refuse_gradients(name, [tensor for tensor in tensors if isinstance(tensor, torch.Tensor)])
         with torch._C._AutoDispatchBelowAutograd():
-            return operator(*values)
+            return operator(*values, **keywords)
 
     _library.impl(qualified, run, "CompositeExplicitAutograd")
     torch.library.register_fake(f"{NAMESPACE}::{qualified}", fake, lib=_library)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,42 @@ def new_figure(width_inches: float, height_inches: float) -> Any:
     # pyplot is not used: it would pick a backend by what displays there are.
     FigureCanvasAgg(figure)
     return figure
+
+
+def log_ticks(low: float, high: float, most: int = 9) -> list[float]:
+    """Round numbers from `low` to `high` for a logarithmic axis: as many as can be read, at most `most`.
+
+    Over less than a factor of eight they are evenly spaced. Over more they are the 1, 2 and 5 of each power of ten;
+    where these are too many, the powers of ten, or every second one and so on.
+    """
+    if high / low < 8:
+        steps = (factor * 10.0**power for power in range(-9, 19) for factor in (1, 2, 5))
+        step = next(step for step in steps if step >= (high - low) / most)
+        return [
+            round(index * step, 12) for index in range(math.ceil(low / step - 1e-6), math.floor(high / step + 1e-6) + 1)
+        ]
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    for factors, stride in (((1, 2, 5), 1), *(((1,), stride) for stride in range(1, last - first + 2))):
+        powers = range(first - first % stride, last + 1, stride)
+        ticks = [float(f"{factor}e{power}") for power in powers for factor in factors]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) <= most:
+            break
+    return ticks
+
+
+def label_log_axis(axis: Any, low: float, high: float, label: Callable[[float], str]) -> None:
+    """Gives a logarithmic axis from `low` to `high` ticks that do not touch, each with its label, and no others."""
+    ticks = log_ticks(low, high)
+    axis.set_major_locator(_fixed(ticks))
+    axis.set_minor_locator(_fixed([]))
+    axis.set_major_formatter(lambda value, position: label(value))
+
+
+def _fixed(ticks: list[float]) -> Any:
+    from matplotlib.ticker import FixedLocator
+
+    return FixedLocator(ticks)
 
 
 def save_figure(figure: Any, path: Path) -> None:

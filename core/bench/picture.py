@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from core._drawing import new_figure, save_figure
+from core._drawing import label_log_axis, new_figure, save_figure
 from core.bench.contenders import CUBLAS, CUDNN, FLASHMLA, RULE, TORCH, TRITON, title
 from core.errors import BenchError
+from core.hardware.units import format_quantity
 
 #: Colours that stay apart for most colour-blind eyes (Okabe and Ito), and a shape for each operator.
 _LOOKS = {
@@ -43,12 +45,46 @@ def draw_operators(document: Mapping[str, Any], path: Path) -> None:
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel("operations per byte of the least global memory traffic")
-    axes.set_ylabel("10¹² operations per second, cold caches")
+    axes.set_ylabel("operations per second, cold caches")
+    _frame(axes, document["ceilings"], rows)
     axes.grid(visible=True, which="both", alpha=0.2)
     figure.legend(fontsize=7, loc="outside right upper")  # beside the data, wherever the points are
     target = document["environment"]["target"]
-    axes.set_title(f"{target['name']}: {target['device'].partition(';')[0]}", fontsize=10)
+    axes.set_title(f"{target['name']}: {_product(target['device'])}", fontsize=10)
     save_figure(figure, path)
+
+
+def _product(device: str) -> str:
+    """The product's name in what identifies a device: `/proc/cpuinfo: NAME; ...`, where the front is who said it."""
+    front, separator, name = device.partition(";")[0].partition(": ")
+    return name if separator else front
+
+
+def _rate(row: Mapping[str, Any], name: str) -> float:
+    """Operations per second of a contender of a row."""
+    rate: float = row["flops"] / row["contenders"][name]["cold"]["median_s"]
+    return rate
+
+
+def _drawn(row: Mapping[str, Any]) -> list[str]:
+    """The contenders of a row that are drawn: what ours is beside, then ours."""
+    beside = next((name for name in _BESIDE if "cold" in row["contenders"].get(name, {})), None)
+    return [*([] if beside is None else [beside]), RULE]
+
+
+def _frame(axes: Any, ceilings: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> None:
+    """Frames the points and the flat part of the roofs, with at least half as many octaves upwards as sidewards.
+
+    Fewer, and the slope of a roof would look vertical.
+    """
+    left, right = axes.get_xlim()
+    rates = [_rate(row, name) for row in rows for name in _drawn(row)]
+    high = 2 * max(*rates, *ceilings["ops_per_s"].values())
+    low = min(min(rates) / 2, high / math.sqrt(right / left))
+    axes.set_xlim(left, right)
+    axes.set_ylim(low, high)
+    axes.xaxis.set_major_formatter(lambda value, position: f"{value:g}")
+    label_log_axis(axes.yaxis, low, high, lambda rate: format_quantity(rate, "ops_per_s"))
 
 
 def _roofs(axes: Any, ceilings: Mapping[str, Any], intensities: list[float]) -> None:
@@ -59,11 +95,11 @@ def _roofs(axes: Any, ceilings: Mapping[str, Any], intensities: list[float]) -> 
         xs = [min(left, ridge / 2), ridge, max(right, ridge * 2)]
         axes.plot(
             xs,
-            [min(rate, x * bandwidth) / 1e12 for x in xs],
+            [min(rate, x * bandwidth) for x in xs],
             color="#000000",
             linewidth=1,
             linestyle="-" if place == 0 else "--",
-            label=f"{rate / 1e12:.4g} T/s {dtype}, {bandwidth / 1e12:.3g} TB/s",
+            label=f"{format_quantity(rate, 'ops_per_s')} {dtype}, {format_quantity(bandwidth, 'bytes_per_s')}",
         )
 
 
@@ -72,12 +108,11 @@ def _points(axes: Any, rows: list[Any]) -> None:
     for row in rows:
         colour, marker = _LOOKS[row["operator"]]
         x = row["flops"] / row["bytes_moved"]
-        beside = next((name for name in _BESIDE if "cold" in row["contenders"].get(name, {})), None)
-        for name in filter(None, (beside, RULE)):
+        for name in _drawn(row):
             label = f"{row['operator']}, {title(name)}"
             axes.plot(
                 [x],
-                [row["flops"] / row["contenders"][name]["cold"]["median_s"] / 1e12],
+                [_rate(row, name)],
                 marker,
                 color=colour,
                 markersize=7 if name == RULE else 10,

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core._drawing import new_figure, save_figure
+from core._drawing import label_log_axis, new_figure, save_figure
 from core.errors import DescriptorError
 from core.hardware.rendering.cells import short_type
 from core.hardware.roofline import Roofline, rooflines
+from core.hardware.units import format_quantity
 
 if TYPE_CHECKING:
     from core.hardware.model import Chip
@@ -38,16 +39,20 @@ def draw_rooflines(chips: Sequence[Chip], path: Path, dtype: str | None = None) 
     for roof in roofs:
         ridge = roof.ridge_ops_per_byte
         points = [left, ridge, right]
-        label = f"{roof.target}  {short_type(roof.dtype)} {roof.unit}: {roof.peak_ops_per_s / 1e12:.4g} T/s"
-        (line,) = axes.plot(points, [roof.attainable(x) / 1e12 for x in points], label=label)
-        axes.plot([ridge], [roof.peak_ops_per_s / 1e12], "o", color=line.get_color(), markersize=4)
+        peak = format_quantity(roof.peak_ops_per_s, "ops_per_s")
+        label = f"{roof.target}  {short_type(roof.dtype)} {roof.unit}: {peak}"
+        (line,) = axes.plot(points, [roof.attainable(x) for x in points], label=label)
+        axes.plot([ridge], [roof.peak_ops_per_s], "o", color=line.get_color(), markersize=4)
         axes.annotate(
-            f"{ridge:.0f}", (ridge, roof.peak_ops_per_s / 1e12), xytext=(-4, 5), textcoords="offset points", fontsize=8
+            f"{ridge:.0f}", (ridge, roof.peak_ops_per_s), xytext=(-4, 5), textcoords="offset points", fontsize=8
         )
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.set_xlabel("arithmetic intensity, operations per byte of global memory traffic")
-    axes.set_ylabel("attainable rate, 10¹² operations per second")
+    axes.set_ylabel("attainable rate, operations per second")
+    axes.xaxis.set_major_formatter(lambda value, position: f"{value:g}")
+    low, high = axes.get_ylim()
+    label_log_axis(axes.yaxis, low, high, lambda rate: format_quantity(rate, "ops_per_s"))
     axes.grid(visible=True, which="both", alpha=0.25)
     axes.legend(fontsize=8, loc="lower right")
     bandwidths = {roof.target: f"{roof.target} {roof.bandwidth_bytes_per_s / 1e12:.3g} TB/s" for roof in roofs}

@@ -105,8 +105,9 @@ def test_the_picture_has_a_point_for_each_row_and_is_the_same_each_time(measured
     draw_operators(measured, tmp_path / "a.svg")
     draw_operators(measured, tmp_path / "b.svg")
     text = (tmp_path / "a.svg").read_text()
+    assert "cuda:h200: NVIDIA H200<" in text
     assert text == (tmp_path / "b.svg").read_text()
-    for label in ("gemm, cuBLAS", "softmax, ours", "attention, cuDNN", "mla, ours", "700 T/s float16, 4 TB/s"):
+    for label in ("gemm, cuBLAS", "softmax, ours", "attention, cuDNN", "mla, ours", "700 TOP/s float16, 4 TB/s"):
         assert label in text
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core._drawing import new_figure, save_figure
+from core._drawing import label_log_axis, new_figure, save_figure
 from core.errors import BaselineError
 
 if TYPE_CHECKING:
@@ -56,9 +56,9 @@ def _draw(axes: Any, comparison: Comparison, rows: list[Any]) -> None:
     axes.set_yticks(range(len(rows)), [_label(row) for row in rows], fontsize=7)
     axes.set_ylim(len(rows) - 0.5, -0.5)
     axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(lambda value, position: f"{value:.3g}x")
-    axes.xaxis.set_minor_formatter(lambda value, position: f"{value:.3g}x")
-    axes.tick_params(axis="x", which="both", labelsize=7)
+    left, right = axes.get_xlim()
+    label_log_axis(axes.xaxis, left, right, lambda ratio: f"{ratio:.4g}x")
+    axes.tick_params(axis="x", labelsize=7)
     axes.set_xlabel(f"new time over old; intervals hold together with {comparison.criteria.confidence:.0%}", fontsize=8)
     axes.grid(visible=True, axis="x", which="both", alpha=0.2)
     axes.figure.legend(fontsize=7, loc="outside lower center", ncols=3)  # beside the data, however many rows there are

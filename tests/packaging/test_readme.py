@@ -30,6 +30,11 @@ def test_the_five_minute_example_is_right(tmp_path: Path, capsys: pytest.Capture
     assert "uses TMA: True and warpgroup products: True" in printed
 
 
+def test_the_kernel_of_raw_tilelang_is_complete(tmp_path: Path) -> None:
+    """It asserts what it computes."""
+    run(blocks(README, "python")[1], tmp_path / "double.py")
+
+
 def test_every_linked_file_exists() -> None:
     pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("backends/*/README.md"))]
     broken = []

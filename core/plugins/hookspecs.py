@@ -149,7 +149,10 @@ def tilehal_simulator(chip: Chip, lowered: LoweredKernel, request: BuildRequest)
 
 @hookspec
 def tilehal_fusion_rules(chip: Chip) -> Sequence[FusionRule]:
-    """Graph patterns this chip wants fused, and how. Called once per chip by `torch.compile(backend="tilehal")`."""
+    """Graph patterns this chip wants fused, and how.
+
+    Called by nothing yet: it is declared for a backend of `torch.compile`, which is to ask once per chip.
+    """
     raise NotImplementedError
 
 

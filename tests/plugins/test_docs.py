@@ -43,6 +43,14 @@ def test_every_specification_says_when_it_is_called(hook):
     assert "Called" in text
 
 
+def test_a_hook_that_nothing_calls_is_said_to_be_for_later():
+    declaring = {ROOT / "core" / "plugins" / name for name in ("hookspecs.py", "results.py")}
+    sources = "".join(file.read_text() for file in (ROOT / "core").rglob("*.py") if file not in declaring)
+    sections = re.split(r"^### \w+: `(tilehal_\w+)`", PLUGINS, flags=re.MULTILINE)
+    later = [hook for hook, text in zip(sections[1::2], sections[2::2], strict=True) if "Nothing calls it yet" in text]
+    assert later == [hook for hook in HOOK_NAMES if f'"{hook}"' not in sources]
+
+
 def test_every_environment_variable_of_plugins_is_documented():
     used = set()
     for file in (ROOT / "core" / "plugins").glob("*.py"):

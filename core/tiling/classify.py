@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 _ATTEMPTS = 8
 
 
-def shape_of(factory: KernelFactory, arguments: Mapping[str, Any]) -> KernelShape:
+def shape_of(
+    factory: KernelFactory, arguments: Mapping[str, Any], options: Mapping[str, Any] | None = None
+) -> KernelShape:
     """What is known of a kernel without tracing it; operator and dtypes are not."""
     dimensions = {
         name: value for name, value in arguments.items() if isinstance(value, int) and not isinstance(value, bool)
     }
-    return KernelShape(factory.name, "elementwise", dimensions, (), factory.parameters)
+    return KernelShape(factory.name, "elementwise", dimensions, (), factory.parameters, options or {})
 
 
 def classified(shape: KernelShape, overrides: Tiles, trace: Callable[[Tiles], Program]) -> KernelShape:

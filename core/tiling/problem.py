@@ -30,6 +30,7 @@ class TileProblem:
         arguments: every argument but the tile parameters, by name.
         backend: of the chip's vendor.
         overrides: the user's tile parameters, checked by :meth:`KernelFactory.given_tiles`.
+        options: the backend's options that it is compiled with, by name.
 
     Attributes:
         tracer: the traces made so far.
@@ -42,12 +43,14 @@ class TileProblem:
         chip: Chip,
         backend: Backend,
         overrides: Tiles,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.factory = factory
         self.arguments = arguments
         self.chip = chip
         self.backend = backend
         self.overrides = overrides
+        self.options = dict(options or {})
         self.tracer = Tracer(factory, arguments)
 
     @classmethod
@@ -57,6 +60,7 @@ class TileProblem:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any],
         target: str | Target | Chip = "auto",
+        options: Mapping[str, Any] | None = None,
     ) -> TileProblem:
         """The problem that compiling `factory` for `target` with these arguments is.
 
@@ -69,7 +73,7 @@ class TileProblem:
 
         chip = resolve(target).chip
         arguments = factory.arguments(args, kwargs)
-        return cls(factory, arguments, chip, manager().backend(chip.vendor), factory.given_tiles(kwargs))
+        return cls(factory, arguments, chip, manager().backend(chip.vendor), factory.given_tiles(kwargs), options)
 
     @cached_property
     def shape(self) -> KernelShape:
@@ -78,7 +82,7 @@ class TileProblem:
         Raises:
             TileHALError: the kernel traces with no tiles.
         """
-        return classified(shape_of(self.factory, self.arguments), self.overrides, self.tracer)
+        return classified(shape_of(self.factory, self.arguments, self.options), self.overrides, self.tracer)
 
     @cached_property
     def rules(self) -> list[TileRule]:
@@ -132,7 +136,7 @@ class TileProblem:
         """
         if len(self.overrides) == len(self.factory.parameters):
             return self._ranked()  # one candidate: to find it remembered would take as long
-        key = ranking_key(self.factory, self.arguments, self.chip, self.backend, self.overrides)
+        key = ranking_key(self.factory, self.arguments, self.chip, self.backend, self.overrides, self.options)
         found = recalled(key, self.factory, self._ranked)
         if found.effort.recalled and (checked or found.effort.recalled == "disk") and not self._still(found):
             found = self._ranked()

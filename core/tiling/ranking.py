@@ -22,7 +22,7 @@ from core.tiling.profile import Profile
 from core.tiling.profile.family import ProfileFamily
 from core.tiling.rules import KernelShape, TileRule, Tiles
 from core.tiling.shrinking import smaller
-from core.tiling.tracing import Tracer, sized
+from core.tiling.tracing import Tracer, assumed
 from core.tiling.verdict import Candidate, Verdict
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ def rank(
         shape = classified(shape_of(factory, arguments), overrides, tracer)
     taking_part, replaced = standing(rules)
     accepted, refused = candidates(shape, rules, overrides)
-    concrete, notes = sized(tracer)
-    profiles = _Profiles(ProfileFamily.fit(concrete, factory.parameters, [one.tiles for one in accepted]))
+    symbols, notes = assumed(arguments)
+    profiles = _Profiles(ProfileFamily.fit(tracer, factory.parameters, [one.tiles for one in accepted], symbols))
     verdicts = [evaluate(one, profiles(one.tiles), shape, taking_part, chip) for one in accepted]
     verdicts += _shrunk(verdicts, shape, taking_part, overrides, chip, profiles)
     ranked = _in_order(verdict for verdict in verdicts if verdict.status == "ranked")
@@ -147,7 +147,7 @@ def rank(
         fingerprint=_fingerprint(ranked, tracer),
         effort=Effort(
             time.perf_counter() - started,
-            tracer.count + (concrete.count if concrete is not tracer else 0),
+            tracer.count,
             sum(verdict.prediction is not None for verdict in ranked),
         ),
     )

@@ -43,7 +43,12 @@ class _Failed(Exception):
 
 
 def ranking_key(
-    factory: KernelFactory, arguments: Mapping[str, Any], chip: Chip, backend: Backend, overrides: Tiles
+    factory: KernelFactory,
+    arguments: Mapping[str, Any],
+    chip: Chip,
+    backend: Backend,
+    overrides: Tiles,
+    options: Mapping[str, Any] | None = None,
 ) -> str | None:
     """The key of a ranking, 64 hexadecimal digits; None when an argument has no stable form."""
     from core._tilelang import tilelang_version
@@ -58,6 +63,7 @@ def ranking_key(
                 "parameters": dict(factory.parameters),
                 "arguments": {name: _plain(value) for name, value in arguments.items()},
                 "given": dict(overrides),
+                "options": dict(options or {}),
                 "chip": chip.model_dump_for_fingerprint(),
                 "packages": backend.fingerprint(chip),
                 "core": own_code_hash(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from core.tiling.parameters import TileParameter, Value
 
@@ -30,6 +30,7 @@ class KernelShape:
         dimensions: extent of every integer argument of the factory (`M`, `N`, `K`), elements.
         dtypes: dtypes of the tensor parameters, in order.
         parameters: the tile parameters by name.
+        options: the backend's options that the kernel is compiled with (`options=`), by name.
     """
 
     name: str
@@ -37,6 +38,7 @@ class KernelShape:
     dimensions: Mapping[str, int]
     dtypes: tuple[str, ...]
     parameters: Mapping[str, TileParameter]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

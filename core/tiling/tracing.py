@@ -50,13 +50,10 @@ class Tracer:
 ASSUMED_EXTENT = 4096
 
 
-def sized(tracer: Tracer) -> tuple[Tracer, list[str]]:
-    """A tracer with a number for every symbolic dimension, and what it assumes; the same one where there is none."""
-    symbols = {name: value for name, value in tracer.arguments.items() if is_symbol(value)}
-    if not symbols:
-        return tracer, []
-    arguments = {**tracer.arguments, **dict.fromkeys(symbols, ASSUMED_EXTENT)}
-    return Tracer(tracer.factory, arguments), [
+def assumed(arguments: Mapping[str, Any]) -> tuple[dict[str, int], list[str]]:
+    """A number for every symbolic dimension among the arguments, by the symbol's name, and what is assumed, as text."""
+    symbols = {name: value for name, value in arguments.items() if is_symbol(value)}
+    return {str(symbol.name): ASSUMED_EXTENT for symbol in symbols.values()}, [
         f"{name} is symbolic: ranked as if it were {ASSUMED_EXTENT}" for name in symbols
     ]
 

@@ -32,6 +32,7 @@ PUBLIC_MODULES = {
     # What tile rules are written with.
     "core.tiling.constraints",
     "core.tiling.cost",
+    "core.tiling.profile",
     "core.tiling.proposals",
 }
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from backends.cuda.rules import launch
+from backends.cuda.rules import launch, pipelines
 from backends.cuda.rules.instructions import WARPGROUP, refused, shares, unshareable
 from core.hardware import Chip
-from core.tiling import KernelShape, LaunchProfile, Profile, TileRule, Tiles, Value
+from core.tiling import KernelShape, Profile, TileRule, Tiles, Value
 from core.tiling.constraints import blocks_of, covering, has_variants, number, operand_bytes, power_of_two
 
 #: Rows and columns of the tile that most chips need to keep their matrix units fed from shared memory.
@@ -134,25 +134,10 @@ def inspect(chip: Chip) -> Callable[[KernelShape, Tiles, Profile], str | None]:
                 refused(chip, product, one.computing_threads(product.loop) or 0, launched, chained)
                 for product in one.products
             )
-            reason = next((reason for reason in reasons if reason is not None), None) or uneven_pipeline(chip, one)
+            reason = next((reason for reason in reasons if reason is not None), None)
+            reason = reason or pipelines.refused(chip, one, kernel.options)
             if reason is not None:
                 return reason
         return None
 
     return judge
-
-
-def uneven_pipeline(chip: Chip, one: LaunchProfile) -> str | None:
-    """Why a pipeline cannot be compiled whose length differs from block to block, or None.
-
-    Without bulk copies, the last rounds wait for as many copies as are still in flight, and TileLang 0.1.15 takes that
-    for a constant ("Downcast from tirx.Sub to ir.IntImm failed"). With up to two stages whose tiles are all used by one
-    product there is nothing else in flight.
-    """
-    if launch.copy_threads(chip):
-        return None
-    for index, loop in enumerate(one.loops):
-        products = sum(product.loop == index for product in one.products)
-        if not isinstance(loop.trips, int | float) and loop.stages + (products > 1) >= 3:
-            return f"{loop.stages} stages in a loop whose length differs from block to block"
-    return None

@@ -10,12 +10,15 @@ from typing import Any
 import pytest
 
 import core
-from backends.cuda.rules import tile_rules
+from backends.cuda.rules import pipelines, tile_rules
 from backends.cuda.rules.instructions import instruction_width, refused, shares
 from core.ops.attention import attention
 from core.ops.gemm import gemm
 from core.ops.mla import mla_decode
 from core.tiling import Candidate, KernelShape, MatrixProduct, TileParameter, Tiles, Verdict, candidates
+from core.tiling.problem import TileProblem
+
+import tilelang.language as T  # isort: skip
 
 GEMM = {
     "block_M": TileParameter("tile", "M", 16, 16),
@@ -335,7 +338,7 @@ def test_an_operand_that_another_product_made_is_split_along_rows_only() -> None
 @pytest.mark.parametrize(
     ("target", "causal", "stages", "refusal"),
     [
-        ("cuda:a100", True, 2, "2 stages in a loop whose length differs from block to block"),
+        ("cuda:a100", True, 2, "2 stages of copies that are not in bulk, in a loop whose length is no constant"),
         ("cuda:a100", True, 1, None),
         ("cuda:a100", False, 3, None),
         ("cuda:h200", True, 2, None),
@@ -358,6 +361,50 @@ def test_a_pipeline_of_uneven_length_needs_bulk_copies(
     with pytest.raises(core.UnsupportedOp, match=refusal) as caught:
         core.compile(prim_func, target=target, build=False)
     assert "num_stages=1" in caught.value.hint
+
+
+def symbols(names: str) -> dict[str, Any]:
+    return {name: T.dynamic(name) if name in names else 1024 for name in "MNK"}
+
+
+@pytest.mark.parametrize(
+    ("target", "symbolic", "options", "deep"),
+    [
+        ("cuda:h200", "MNK", {}, False),
+        ("cuda:h200", "NK", {}, False),
+        ("cuda:h200", "K", {}, True),  # B is copied in bulk, and that is enough
+        ("cuda:h200", "MN", {}, True),
+        ("cuda:h200", "MNK", {"aligned_rows": True}, True),
+        ("cuda:a100", "K", {}, False),
+        ("cuda:a100", "MN", {}, True),
+    ],
+)
+def test_products_along_a_symbolic_k_have_the_stages_that_lower(
+    target: str, symbolic: str, options: dict[str, bool], deep: bool
+) -> None:
+    problem = TileProblem.of(gemm, (), symbols(symbolic), target, options)
+    ranked = [verdict.tiles["num_stages"] for verdict in problem.ranking().candidates]
+    assert max(ranked) > 2 if deep else set(ranked) == {2}
+
+
+def test_stages_that_would_not_lower_are_refused_before_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
+    tiles = {"block_M": 64, "block_N": 64, "block_K": 32, "threads": 128, "panel": 0, "policy": 0}
+    extents = {**symbols("K"), "trans_b": True}
+    fixed = {**tiles, "variant": "tiled", "cluster": 1, "workers": 0, "splits": 1}
+    deep, deeper = (gemm(**extents, **fixed, num_stages=stages) for stages in (3, 4))
+    monkeypatch.setattr("core.codegen.native.lower", None)
+    with pytest.raises(core.UnsupportedOp, match="a loop whose length is no constant") as caught:
+        core.compile(deep, target="cuda:h200", build=False)
+    monkeypatch.undo()
+    assert "T.Pipelined" in Path(caught.value.location.file).read_text().splitlines()[caught.value.location.line - 1]
+    assert "options={'aligned_rows': True}" in caught.value.hint
+    monkeypatch.setattr(pipelines, "check", lambda *_: None)
+    with pytest.raises(core.UnsupportedOp, match="waits for a constant number"):  # what TileLang makes of it
+        core.compile(deeper, target="cuda:h200", build=False)
+    monkeypatch.undo()
+    promised = core.compile(deep, target="cuda:h200", build=False, options={"aligned_rows": True})
+    assert "tma_load" in promised.get_kernel_source()
+    assert core.compile(gemm(**extents, **fixed, num_stages=2), target="cuda:h200", build=False)
     location = caught.value.location
     assert location is not None
     assert "T.Pipelined" in Path(location.file).read_text().splitlines()[location.line - 1]

@@ -44,9 +44,12 @@ class ProfileFamily:
         notes: what could not be explained, one sentence each.
     """
 
-    def __init__(self, trace: Callable[[Tiles], Program], names: Sequence[str]) -> None:
+    def __init__(
+        self, trace: Callable[[Tiles], Program], names: Sequence[str], symbols: Mapping[str, int] | None = None
+    ) -> None:
         self.notes: list[str] = []
         self._trace = trace
+        self._symbols = symbols
         self._names = tuple(names)
         self._traced: dict[tuple[Value, ...], Flat | TileHALError] = {}
         self._members: list[_Member] = []
@@ -57,6 +60,7 @@ class ProfileFamily:
         trace: Callable[[Tiles], Program],
         parameters: Mapping[str, TileParameter],
         candidates: Sequence[Tiles],
+        symbols: Mapping[str, int] | None = None,
     ) -> ProfileFamily:
         """A family that covers `candidates`.
 
@@ -64,8 +68,9 @@ class ProfileFamily:
             trace: the program of a configuration, by parameter name.
             parameters: the tile parameters by name.
             candidates: configurations, every parameter in each.
+            symbols: what symbolic dimensions are taken as, by name.
         """
-        family = cls(trace, tuple(parameters))
+        family = cls(trace, tuple(parameters), symbols)
         keys = list(dict.fromkeys(family._key(tiles) for tiles in candidates))
         for connected in _connected(keys):
             family._cover(connected)
@@ -101,7 +106,7 @@ class ProfileFamily:
         """The trace of a configuration, flattened; the error where it has none."""
         if key not in self._traced:
             try:
-                found = profile(self._trace(dict(zip(self._names, key, strict=True))))
+                found = profile(self._trace(dict(zip(self._names, key, strict=True))), self._symbols)
                 self._traced[key] = flatten(found)
             except TileHALError as error:
                 self._traced[key] = error

@@ -36,6 +36,8 @@ class Loop:
         ahead: threads of their own make the copies of this loop, and go on to its next run without a pause.
         role: names the branch of a condition on the thread it is in: loops of different roles run at the same time;
             empty for all threads.
+        uncounted: how often it runs is no constant of the program: it differs from block to block, depends on data, or
+            is a symbolic dimension's, of which `trips` is for one value.
     """
 
     parent: int
@@ -44,6 +46,7 @@ class Loop:
     stages: int
     ahead: bool = False
     role: str = ""
+    uncounted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,7 @@ class GlobalAccess:
         buffer: its name there.
         accumulator: the other side is the accumulator of a matrix product, whose layout it has.
         receivers: blocks of a cluster that one copy serves.
+        symbolic_rows: some of the tensor's strides are no constants of the program.
     """
 
     tensor: str
@@ -80,6 +84,7 @@ class GlobalAccess:
     accumulator: bool
     receivers: int
     loop: int
+    symbolic_rows: bool = False
 
     @property
     def elements(self) -> int:

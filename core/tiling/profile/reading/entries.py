@@ -8,7 +8,7 @@ from math import prod
 
 from core.program import walk
 from core.program.evaluate import evaluate
-from core.program.expressions import dtype_bits
+from core.program.expressions import constant_int, dtype_bits
 from core.program.lifetimes import buffer_uses
 from core.program.liveness import NEVER, liveness
 from core.program.nodes import (
@@ -189,6 +189,7 @@ class Entries:
                 accumulator=accumulator,
                 receivers=receivers,
                 loop=loop,
+                symbolic_rows=any(constant_int(stride) is None for stride in buffer.strides),
             )
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from core.program.evaluate import evaluate
+from core.program.expressions import constant_int
 from core.program.lifetimes import buffer_bytes
 from core.program.nodes import (
     AtomicElement,
@@ -114,6 +115,7 @@ class _Reader(Entries):
                 index = self._enter(
                     loop, self.formula(start, "a loop's start"), self.formula(extent, "a loop"), stmt.num_stages
                 )
+                self.loops[index] = replace(self.loops[index], uncounted=constant_int(extent) is None)
                 self.real_loops.add(index)
                 self.names[var] = f"loop{index}"
                 self._body(body, index, parallel)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 from pathlib import Path
 from typing import get_args
 
+import pytest
+
 import core
+from core.cli import main as cli
 from core.cli.main import LazyCommand
 from core.tiling import TileParameter, TileRule
 from core.tiling.parameters import Role
@@ -27,6 +31,22 @@ assert {v.chosen_by["block_M"] for v in ranking.candidates} == {"rule:nova.matri
 assert table.prefer and priority == 10
 """
     run("\n".join([*blocks(TEXT, "python"), "import core.tiling", ours]), tmp_path / "tiling.py")
+
+
+def test_the_output_shown_is_that_of_the_command_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its first lines and headings; the figures move with the rules and the model."""
+    monkeypatch.setenv("TILEHAL_TUNING_STORE", str(tmp_path / "none.sqlite"))
+    monkeypatch.chdir(tmp_path)
+    command, *shown = next(block for block in blocks(TEXT, "text") if block.startswith("$ tilehal tile")).splitlines()
+    words = shlex.split(command)[2:]
+    Path(words[1].partition(":")[0]).write_text(blocks(TEXT, "python")[0])
+    assert cli.run(words) == 0
+    printed = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert printed[0] == shown[0].split()
+    assert printed[2:6] == [line.split() for line in shown[2:6]]
+    assert ["refused", "for", "example", "why"] in printed
 
 
 def test_every_marker_is_listed_with_its_key() -> None:

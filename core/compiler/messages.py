@@ -191,7 +191,7 @@ _UNEVEN_LOOP = re.compile(r"Downcast from tirx\.\w+ to ir\.IntImm failed")
 _NUMBER_FAULT = re.compile(
     r"cannot make const for type handle|a\.dtype\(\)\.is_int\(\)|domain of an IterVar must be an integer"
     r"|require a scalar integer as the loop_var|ir\.PrimExpr>?` but got `(ffi\.)?Array"
-    r"|unsupported operand type\(s\) for .*NoneType|(divide|division|modulo) by zero",
+    r"|unsupported operand type\(s\) for .*NoneType|(divide|division|modulo) by zero|(0\.0|zero) .*negative power",
     re.IGNORECASE,
 )
 #: Where TileLang's diagnostics quote the source: ` --> file.py:12:1`.
@@ -267,9 +267,14 @@ def _wrong_size(error: BaseException, reason: str, where: Location | None) -> tu
     if not arguments and "IterVar" not in text:
         return None
     hint = "shapes and extents are ints, one for each; give 512, not 512.0, '512' or [512]"
-    if "by zero" in text.lower():
+    if _by_zero(text):
         hint = "the kernel divides by it: give 1 or more"
     return f"{' and '.join(arguments)}, where a kernel's size is wanted" if arguments else reason, hint
+
+
+def _by_zero(text: str) -> bool:
+    """Whether Python or TVM say that something was divided by zero, or zero raised to a negative power."""
+    return re.search(r"by zero|negative power", text, re.IGNORECASE) is not None
 
 
 def _uneven_loop(view: View) -> For | None:
@@ -315,7 +320,7 @@ def _no_sizes(error: BaseException, where: Location | None) -> list[str]:
         return [one for one, value in found.items() if isinstance(value, str) and value not in (*DTYPES, *OTHER_NAMES)]
     if "NoneType" in text:
         return [one for one, value in found.items() if value is None]
-    if "by zero" in text.lower():
+    if _by_zero(text):
         return [one for one, value in found.items() if value == 0 and type(value) is int]
     if "Array" in text:
         return [one for one, value in found.items() if isinstance(value, (list, tuple))]

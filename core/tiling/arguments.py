@@ -5,53 +5,99 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from core._dtypes import has_odd_bits, meant_dtype
+from core._dtypes import DTYPES, has_odd_bits, meant_dtype
 from core.errors import KernelError
 
 if TYPE_CHECKING:
+    from core._tilelang import TracedKernel
     from core.tiling.factory import KernelFactory
 
+_NOTHING = "leave the call out where there is nothing to compute; a sum over nothing is 0"
 
-def check_arguments(factory: KernelFactory, arguments: Mapping[str, Any]) -> None:
-    """Refuses what the chip's rules could choose no tiles for, and what would end in TVM's own words.
+
+def checked_arguments(factory: KernelFactory, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments, with whole numbers of NumPy as Python's.
+
+    Refused is what the chip's rules could choose no tiles for, and what would end in TVM's own words.
 
     Args:
         arguments: every argument but the tile parameters, by name.
 
     Raises:
         KernelError: an extent that is tiled is no int of 1 or more and no symbolic size; a whole number is a text or a
-            list; or a text is spelt like a dtype and is none.
+            list; or a dtype is none.
     """
     tiled = {p.dimension for p in factory.parameters.values() if p.role in ("tile", "split")}
+    checked = dict(arguments)
     for name, value in arguments.items():
         parameter = factory.signature.parameters[name]
         if value is None and parameter.default is None:
             continue
         if name in tiled:
-            _check_extent(factory, name, value)
-        elif parameter.annotation in (int, "int") and (value is None or isinstance(value, (str, list, tuple, dict))):
-            raise KernelError(
-                f"{factory.name}: {name}={value!r}, and {name} is an int",
-                hint=_several(name, value) or f"give a number: {name}=4",
-                location=factory.location,
-                details={"argument": name},
-            )
-        elif isinstance(value, str) and has_odd_bits(value):
-            raise KernelError(
-                f"{factory.name}: {name}={value!r} is no dtype",
-                hint=meant_dtype(value),
-                location=factory.location,
-                details={"argument": name},
-            )
+            checked[name] = _extent(factory, name, value)
+        elif parameter.annotation in (int, "int"):
+            checked[name] = _number(factory, name, value)
+        elif name not in factory.dtypes:
+            _check_dtype(factory, name, value, is_dtype=parameter.default in DTYPES)
+    return checked
 
 
-def _check_extent(factory: KernelFactory, name: str, value: Any) -> None:
-    """Raises KernelError for an extent along which there is nothing to tile."""
-    if _is_symbolic(value):
+def check_elements(factory: KernelFactory, traced: TracedKernel) -> None:
+    """Refuses a trace that reads or writes a tensor without elements: rules and copy engines take sizes of 1 or more.
+
+    Raises:
+        KernelError: names the tensor.
+    """
+    buffers = [traced.prim_func.buffer_map[p] for p in traced.prim_func.params if p in traced.prim_func.buffer_map]
+    if not any(getattr(extent, "value", None) == 0 for buffer in buffers for extent in buffer.shape):
         return
+    from core.program import Program
+    from core.program.expressions import constant_int
+
+    for parameter in Program(traced.prim_func, traced.out_idx).view.parameters:
+        buffer = parameter.buffer
+        if buffer is None or not (parameter.reads or parameter.writes) or 0 not in map(constant_int, buffer.shape):
+            continue
+        raise KernelError(
+            f"{factory.name}: {parameter.name} has no elements: a dimension of it is 0",
+            hint=_NOTHING,
+            location=buffer.location or factory.location,
+        )
+
+
+def _number(factory: KernelFactory, name: str, value: Any) -> Any:
+    """A whole number or symbolic size. Raises KernelError for a text, a list or None."""
+    if value is None or isinstance(value, (str, list, tuple, dict)):
+        raise KernelError(
+            f"{factory.name}: {name}={value!r}, and {name} is an int",
+            hint=_several(name, value) or f"give a number: {name}=4",
+            location=factory.location,
+            details={"argument": name},
+        )
+    return int(value) if _is_integer(value) else value
+
+
+def _check_dtype(factory: KernelFactory, name: str, value: Any, *, is_dtype: bool) -> None:
+    """Raises KernelError for a text that is spelt like a dtype and is none, and for no text where a dtype is wanted."""
+    wrong = has_odd_bits(value) if isinstance(value, str) else False
+    if is_dtype:
+        wrong = wrong or value in (None, "") or isinstance(value, (int, float, list, tuple, dict))
+    if wrong:
+        raise KernelError(
+            f"{factory.name}: {name}={value!r} is no dtype",
+            hint=meant_dtype(str(value)),
+            location=factory.location,
+            details={"argument": name},
+        )
+
+
+def _extent(factory: KernelFactory, name: str, value: Any) -> Any:
+    """An int of 1 or more, or a symbolic size. Raises KernelError for what nothing can be tiled along."""
+    if _is_symbolic(value):
+        return value
     details = {"argument": name}
     tile = next(tile for tile, p in factory.parameters.items() if p.dimension == name and p.role in ("tile", "split"))
-    if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+    if not _is_integer(value):
         raise KernelError(
             f"{factory.name}: {name}={value!r}, and {name} is the extent that {tile} divides: an int of 1 or more, or"
             " symbolic",
@@ -64,12 +110,17 @@ def _check_extent(factory: KernelFactory, name: str, value: Any) -> None:
     if value < 1:
         raise KernelError(
             f"{factory.name}: {name}={value}, and {name} is the extent that {tile} divides: 1 or more",
-            hint="leave the call out where there is nothing to compute; a sum over nothing is 0"
-            if value == 0
-            else f"give the number of elements along {name}",
+            hint=_NOTHING if value == 0 else f"give the number of elements along {name}",
             location=factory.location,
             details=details,
         )
+    return int(value)
+
+
+def _is_integer(value: object) -> bool:
+    """Whether this is a whole number, Python's or NumPy's; a tensor of one element is none."""
+    package = type(value).__module__.partition(".")[0]
+    return not isinstance(value, bool) and package in ("builtins", "numpy") and hasattr(type(value), "__index__")
 
 
 def _several(name: str, value: Any) -> str:

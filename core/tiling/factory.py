@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from core._functions import near_name
 from core.errors import KernelError, Location, ShapeMismatch
-from core.tiling.arguments import check_arguments
+from core.tiling.arguments import check_elements, checked_arguments
 from core.tiling.parameters import TileParameter
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class KernelFactory:
         """Every argument but the tile parameters, by name; those in :attr:`dtypes` as names of dtypes.
 
         Raises:
-            KernelError: an argument is missing or unknown; or as :func:`core.tiling.arguments.check_arguments`.
+            KernelError: an argument is missing or unknown; or as :func:`core.tiling.arguments.checked_arguments`.
             ShapeMismatch: an argument names a dtype that the kernel does not compute.
         """
         given = {name: value for name, value in kwargs.items() if name not in self.parameters}
@@ -129,8 +129,7 @@ class KernelFactory:
             if values[name] is not None:
                 values[name] = _dtype_name(values[name])
         self._check_dtypes(values)
-        check_arguments(self, values)
-        return values
+        return checked_arguments(self, values)
 
     def dtypes_of(self, argument: str, arguments: Mapping[str, Any]) -> tuple[str, ...]:
         """The dtypes that `argument` may name, where the others are `arguments`; of one in :attr:`dtypes`."""
@@ -183,12 +182,14 @@ class KernelFactory:
         from core._tilelang import TracedKernel, named, trace
 
         traced = trace(self.function, (), {**arguments, **tiles})
-        return TracedKernel(
+        kernel = TracedKernel(
             named(traced.prim_func, self.name),
             self._out_idx(traced.prim_func),
             {**traced.pass_configs, **self.pass_configs},
             traced.compile_flags,
         )
+        check_elements(self, kernel)
+        return kernel
 
     def _out_idx(self, prim_func: Any) -> list[int] | None:
         if not self.out:

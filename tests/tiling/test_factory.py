@@ -3,11 +3,13 @@
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 import tilelang.language as T
 import torch
 
 import core
+from core.ops.attention import attention
 from core.portability.tracing import traced_program
 from core.tiling import KernelFactory
 
@@ -306,17 +308,49 @@ def negated(batch: int, N: int, *, block: int = core.tile("N"), threads: int = c
     return main
 
 
-@pytest.mark.parametrize("target", ["cpu", "cuda:h200", "metax:c500", "ascend:910b3"])
-def test_a_size_that_nothing_tiles_may_be_0_and_not_less(target: str) -> None:
-    kernel = negated.compile(0, 64, target=target, build=False)
-    assert kernel.resources.predicted.flops in (0, None)
-    if target == "cpu":
-        assert kernel(torch.zeros(0, 64)).shape == (0, 64)
-    for refused in (negated.compile, negated.rank):
-        with pytest.raises(core.ShapeMismatch, match="A has a dimension or stride of -1"):
-            refused(-1, 64, target=target)
+def test_a_size_that_nothing_tiles_is_1_or_more_too() -> None:
+    for call, rest in ((negated.compile, (64,)), (negated.rank, (64,)), (attention.compile, (8, 8, 64, 64, 64))):
+        with pytest.raises(core.KernelError, match="has no elements: a dimension of it is 0") as caught:
+            call(0, *rest, target="cuda:h200")
+        assert "leave the call out" in caught.value.hint
+        with pytest.raises(core.ShapeMismatch, match="has a dimension or stride of -1"):
+            call(-1, *rest, target="cuda:h200")
     with pytest.raises(core.KernelError, match=r"batch=\[1\], and batch is an int"):
-        negated.compile([1], 64, target=target)
+        negated.compile([1], 64, target="cpu")
+    with pytest.raises(core.KernelError, match=r"dim=0 .*where a kernel's size is wanted"):
+        attention.compile(1, 8, 8, 64, 64, 0, target="cuda:h200")
+
+
+@core.kernel(out=["B"])
+def with_room_to_spare(spare: int, N: int, *, block: int = core.tile("N"), threads: int = core.threads()):
+    @T.prim_func
+    def main(A: T.Tensor((N,), "float32"), unused: T.Tensor((spare,), "float32"), B: T.Tensor((N,), "float32")):
+        with T.Kernel(spare, threads=threads) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = 0.0
+        with T.Kernel(T.ceildiv(N, block), threads=threads) as bx:
+            for i in T.Parallel(block):
+                B[bx * block + i] = -A[bx * block + i]
+
+    return main
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda:h200", "metax:c500", "ascend:910b3"])
+def test_a_tensor_that_nothing_reads_may_be_empty_and_a_launch_without_blocks(target: str) -> None:
+    kernel = with_room_to_spare.compile(0, 64, target=target, build=False)
+    if target == "cpu":
+        a = torch.randn(64)
+        assert torch.equal(kernel(a, torch.empty(0)), -a)
+
+
+def test_whole_numbers_of_numpy_are_pythons_and_tensors_are_none() -> None:
+    assert add.arguments((np.int64(8), np.int32(4)), {}) == {"M": 8, "N": 4, "dtype": "float32"}
+    assert {type(value) for value in add.arguments((np.int64(8), np.int32(4)), {}).values()} == {int, str}
+    with pytest.raises(core.KernelError, match=r"M=tensor\(8\), and M is the extent"):
+        add.rank(torch.tensor(8), 8, target="cpu")
+    for dtype in (None, "", 16, ["float32"]):
+        with pytest.raises(core.KernelError, match="is no dtype"):
+            add.compile(8, 8, target="cpu", dtype=dtype)
 
 
 def test_a_misspelt_argument_or_tile_parameter_is_named() -> None:

@@ -157,7 +157,8 @@ def _show(compiled: Kernel, seconds: float, written: Path | None, timing: dict[s
     table.add_column(overflow="fold")
     provenance, resources = compiled.provenance, compiled.resources
     table.add_row("kernel", f"{compiled.name} for {compiled.target} ({escape(compiled.chip.title)})")
-    table.add_row("route", f"{provenance.route}, {provenance.language} ({provenance.evidence})")
+    table.add_row("route", f"{provenance.route}, {provenance.language}")
+    table.add_row("evidence", _evidence(provenance))
     table.add_row("backend", ", ".join((provenance.backend, *provenance.extensions)))
     for name, entry in compiled.config.items():
         value = str(entry.requested)
@@ -189,6 +190,13 @@ def _show(compiled: Kernel, seconds: float, written: Path | None, timing: dict[s
         where = "simulated on the CPU" if compiled.simulated else compiled.target
         table.add_row("run", f"{timing['median_ms']:.3f} ms median of {timing['calls'] - 1}, wall ({where})")
     console().print(table)
+
+
+def _evidence(provenance: Provenance) -> str:
+    """How far this kernel was taken here; what a target as a whole has been shown to do is in README."""
+    if provenance.evidence == "source only":
+        return "source only: this kernel was not built; --emit binary builds it, --run builds and runs it"
+    return provenance.evidence
 
 
 def _choice(choice: TileChoice) -> list[str]:

@@ -202,6 +202,14 @@ def test_the_report_says_which_part_came_from_the_cache(file, tmp_path, capsys):
     assert "(source and binary cached)" in capsys.readouterr().out
 
 
+def test_the_report_says_why_the_evidence_is_the_source_alone(file, capsys):
+    words = ["compile", f"{file}:negate", "--target", "cpu", "--param", "N=128"]
+    assert run(words) == 0
+    assert "source only: this kernel was not built; --emit binary" in " ".join(capsys.readouterr().out.split())
+    assert run([*words, "--run"]) == 0
+    assert "evidence device" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_memory_the_kernel_does_not_use_has_no_figure(file, tmp_path, capsys):
     words = ["compile", f"{file}:negate", "--target", "cpu", "--param", "N=100", "--emit", "source"]
     assert run([*words, "-o", str(tmp_path / "x.cpp")]) == 0

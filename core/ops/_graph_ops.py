@@ -8,6 +8,7 @@ import inspect
 import threading
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import torch
@@ -100,8 +101,6 @@ def graph_operator(function: Callable[_P, _R]) -> Callable[_P, _R]:
         fits = all(_fits(value, kinds[key]) for key, value in values.items())
         if not bound or not fits or options is None or not _is_memory(out, returns):
             return _call_outside_of_the_graph(function, args, kwargs)  # type: ignore[no-any-return]
-        # An operator of the graph takes no symbolic number where its schema has a plain one.
-        values = {key: int(value) if kinds[key].schema == "int" else value for key, value in values.items()}
         if out is None:
             return compute(**values, options=options)  # type: ignore[no-any-return]
         into(**values, out=out if isinstance(out, torch.Tensor) else list(out), options=options)  # type: ignore[misc]
@@ -141,7 +140,7 @@ def _as_text(value: Any) -> str | None:
     if value is None or isinstance(value, (bool, str)):
         return repr(value)
     if isinstance(value, int):
-        return repr(int(value))
+        return repr(index(value))
     if isinstance(value, torch.dtype):
         return repr(str(value).removeprefix("torch."))
     if not isinstance(value, dict):

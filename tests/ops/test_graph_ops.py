@@ -193,6 +193,18 @@ def test_what_no_schema_holds_runs_outside_of_the_graph() -> None:
         torch.compile(lambda x: functional.softmax([x]), backend="eager")(x)
 
 
+def test_numbers_that_vary_are_those_of_each_call() -> None:
+    x, weight = torch.randn(1, 4, 4, 16), torch.randn(2, 2, 16, 16)
+
+    def call(x: torch.Tensor, stride: int, rows: int) -> torch.Tensor:
+        return functional.conv2d(x, weight, stride=stride, **{**PRODUCT, "block_M": rows})
+
+    compiled = torch.compile(call, backend="eager", fullgraph=True, dynamic=True)
+    functional.forget()
+    assert [compiled(x, stride, rows).shape[1] for stride, rows in ((2, 16), (1, 32))] == [2, 3]
+    assert [kernel.config.tiles["block_M"] for kernel in functional.kernels()] == [16, 32]
+
+
 def test_written_memory_counts_as_changed() -> None:
     x = torch.randn(5, 64)
 

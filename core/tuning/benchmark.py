@@ -174,9 +174,14 @@ def prepared(
     def call(values: Sequence[Any]) -> Callable[[], Any]:
         return lambda: kernel(*values)
 
-    most_bytes = int(free_bytes(device) * _MEMORY_SHARE)
-    sets = rotation(arguments, l2_bytes or cache_bytes(device), most_bytes=most_bytes) or [list(arguments)]
+    sets = buffer_sets(arguments, device, l2_bytes)
     return {"cold": [call(values) for values in sets], "warm": call(arguments)}
+
+
+def buffer_sets(arguments: Sequence[Any], device: torch.device | str, l2_bytes: int | None = None) -> list[list[Any]]:
+    """The arguments and as many copies as cold caches take, one after the other; no copies where there is no room."""
+    most_bytes = int(free_bytes(device) * _MEMORY_SHARE)
+    return rotation(arguments, l2_bytes or cache_bytes(device), most_bytes=most_bytes) or [list(arguments)]
 
 
 def complete_arguments(kernel: Kernel, tensors: Sequence[Any]) -> list[Any]:

@@ -28,6 +28,7 @@ class ShapeReport:
         structural: see :class:`core.tuning.results.records.Result`.
         reference: what outputs were compared with.
         error: why nothing was measured, where something was in the way.
+        notes: what to know of the times, a sentence each.
     """
 
     arguments: Mapping[str, Any]
@@ -38,6 +39,7 @@ class ShapeReport:
     structural: tuple[str, ...] = ()
     reference: str = ""
     error: str = ""
+    notes: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
@@ -84,6 +86,7 @@ class ShapeReport:
             "reused": self.reused,
             "waiting": self.waiting,
             "error": self.error,
+            "notes": list(self.notes),
             "outcomes": [_outcome_json(outcome) for outcome in self.outcomes],
         }
 
@@ -179,6 +182,8 @@ class TuneReport:
     def _closing(self) -> str:
         references = dict.fromkeys(shape.reference for shape in self.shapes if shape.reference)
         lines = [f"outputs compared with {reference}" for reference in references]
+        several = len(self.shapes) > 1
+        lines += [f"{shape.label}: {note}" if several else note for shape in self.shapes for note in shape.notes]
         lines.append(f"{self.seconds:.0f} s; results in {self.store}")
         if self.interrupted or self.out_of_time:
             why = "interrupted" if self.interrupted else "out of time"

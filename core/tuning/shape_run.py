@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from core.tuning.finals import Finals
 from core.tuning.outcomes import TOLD, Outcomes
 from core.tuning.results.records import Outcome, identity_of
 from core.tuning.workers.jobs import Artifact, CompileJob, Conditions, CrossCheckJob, FinalJob, MeasureJob, Reply
@@ -27,9 +28,6 @@ if TYPE_CHECKING:
     from core.tuning.results.store import Store
     from core.tuning.workers.sites import Future, Site
 
-#: Candidates within this share of the fastest are timed again, in turn, before one of them is called the best.
-FINAL_MARGIN = 0.05
-MOST_FINALISTS = 4
 #: Candidates compiled before the next are timed, where the two disturb each other.
 _BATCH = 4
 #: How often the clock is looked at while nothing happens.
@@ -49,7 +47,12 @@ class _Candidate:
 
 
 class ShapeRun:
-    """One shape's run. `deadline` is on `time.monotonic`'s clock."""
+    """One shape's run.
+
+    Args:
+        deadline: on `time.monotonic`'s clock: nothing is begun after it, nor before it what would not be done in time.
+        ends: likewise, when what is being timed is given up.
+    """
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class ShapeRun:
         number: int,
         timeout_s: float,
         deadline: float,
+        ends: float,
         resume: bool,
     ) -> None:
         self._factory = factory
@@ -73,6 +77,7 @@ class ShapeRun:
         self._number = number
         self._timeout_s = timeout_s
         self._deadline = deadline
+        self._ends = ends
         self._events: queue.SimpleQueue[tuple[Callable[[Any], None], Any]] = queue.SimpleQueue()
         self._outcomes = Outcomes(plan, store)
         self._artifacts: dict[str, Artifact] = {}
@@ -80,7 +85,11 @@ class ShapeRun:
         self._compiling = 0
         self._measuring = 0
         self._started: list[Future] = []
-        self._measured_now = 0
+        #: Identities of the candidates that were measured in this run, and the shortest time that one took with all
+        #: that belongs to it.
+        self._fresh: set[str] = set()
+        self._shortest_s = 0.0
+        self._notes: list[str] = []
         #: What outputs are compared with, in words; empty until it is known.
         self._reference = "the user's reference" if conditions.reference is not None else ""
         #: Whether the reference has run: until then nothing else does, or its fault would be taken for another's.
@@ -109,8 +118,8 @@ class ShapeRun:
         self._progress.shape(self._number, self._plan.key.shape, len(self._plan.candidates), self._outcomes.reused)
         try:
             while self._waiting or self._compiling or self._ready or self._measuring:
-                if self._out_of_time() and not self._measuring:
-                    return
+                if self._out_of_time(self._needed_s) and (not self._measuring or self._must_end()):
+                    break
                 self._start_compiling()
                 self._start_measuring()
                 self._wait()
@@ -121,10 +130,19 @@ class ShapeRun:
 
     def report(self) -> ShapeReport:
         """What is known now."""
-        return self._outcomes.report(self._reference)
+        return replace(self._outcomes.report(self._reference), notes=tuple(self._notes))
 
-    def _out_of_time(self) -> bool:
-        return time.monotonic() >= self._deadline
+    def _out_of_time(self, needed_s: float = 0.0) -> bool:
+        """Whether nothing more is to be begun that takes so long."""
+        return time.monotonic() + needed_s >= self._deadline
+
+    @property
+    def _needed_s(self) -> float:
+        """What measuring one more takes at least; with known ones about, comparing the best of both after that too."""
+        return self._shortest_s * (3 if self._outcomes.reused else 1)
+
+    def _must_end(self) -> bool:
+        return time.monotonic() >= self._ends
 
     # ------------------------------------------------------------------------------------------------ compiling
 
@@ -159,7 +177,7 @@ class ShapeRun:
     def _start_measuring(self) -> None:
         if self._site.compile_first and self._compiling:
             return
-        while self._ready and self._measuring < self._site.slots and not self._out_of_time():
+        while self._ready and self._measuring < self._site.slots and not self._out_of_time(self._needed_s):
             if self._proved:
                 _, candidate = heapq.heappop(self._ready)
                 self._measure(candidate)
@@ -182,7 +200,7 @@ class ShapeRun:
             self._timeout_s,
         )
         self._measuring += 1
-        self._watch(self._site.measure(job, candidate.compiled), partial(self._measured, candidate))
+        self._watch(self._site.measure(job, candidate.compiled), partial(self._measured, candidate, time.monotonic()))
 
     def _take_trusted(self) -> _Candidate:
         """The trusted candidate, which is ready."""
@@ -191,7 +209,7 @@ class ShapeRun:
         heapq.heapify(self._ready)
         return found[1]
 
-    def _measured(self, candidate: _Candidate, reply: Reply) -> None:
+    def _measured(self, candidate: _Candidate, began_s: float, reply: Reply) -> None:
         self._measuring -= 1
         if not self._proved:
             self._proved = reply.verdict == "ok"
@@ -200,7 +218,10 @@ class ShapeRun:
                 self._conditions = replace(self._conditions, trusted=None, trusted_artifact=None)
         if reply.environment is not None:
             self._outcomes.environment = reply.environment
-        self._measured_now += reply.verdict == "ok"
+        if reply.verdict == "ok":
+            took_s = time.monotonic() - began_s
+            self._shortest_s = min(took_s, self._shortest_s) if self._fresh else took_s
+            self._fresh.add(identity_of(candidate.tiles))
         self._settle(candidate, reply)
 
     def _cross_check(self, candidate: _Candidate) -> None:
@@ -236,14 +257,23 @@ class ShapeRun:
         self._progress.say(f"outputs are compared with {reference}")
 
     def _finals(self) -> None:
-        """Times the fastest again, in turn: of several that are nearly equal, chance would have picked one."""
-        best = self._outcomes.best
-        if best is None or best.median_s is None or not self._measured_now or self._out_of_time():
-            return
-        limit = best.median_s * (1 + FINAL_MARGIN)
-        near = [outcome for outcome in self._outcomes.measured if (outcome.median_s or 0.0) <= limit][:MOST_FINALISTS]
-        if len(near) < 2:
-            return
+        """Times the fastest again, in turn, and keeps those times where they settle who is fastest."""
+        finals = Finals(self._outcomes.measured, self._fresh)
+        while (near := finals.next_round()) and not self._out_of_time(len(near) * self._shortest_s):
+            timed = self._together(near)
+            if timed is None:
+                break
+            finals.timed = {outcome.identity: outcome for outcome in timed}
+        for note in finals.changes():
+            self._note(note)
+        if finals.settled:
+            for outcome in finals.timed.values():
+                self._outcomes.keep(outcome)
+        elif finals.mixed:
+            self._note("the fastest of this run and of earlier ones could not be timed side by side: tune again")
+
+    def _together(self, near: Sequence[Outcome]) -> list[Outcome] | None:
+        """These outcomes with the times they have in turn; None when that cannot be had."""
         job = FinalJob(
             self._plan.subject,
             [outcome.tiles for outcome in near],
@@ -251,20 +281,28 @@ class ShapeRun:
             _FINAL_TIMES * self._timeout_s,
             [self._artifacts.get(outcome.identity) for outcome in near],
         )
-        self._measuring += 1
-        self._watch(self._site.measure(job, None), partial(self._compared, near))
-        while self._measuring:
+        replies: list[Reply] = []
+        self._watch(self._site.measure(job, None), replies.append)
+        while not replies:
+            if self._must_end():
+                return None
             self._wait()
-
-    def _compared(self, near: Sequence[Outcome], reply: Reply) -> None:
-        self._measuring -= 1
+        (reply,) = replies
         if reply.verdict == "impossible":
             raise reply.error
         if reply.verdict != "ok":
             self._progress.say(f"the fastest could not be timed together: {reply.reason}")
-            return
-        for outcome, timing in zip(near, reply.timings, strict=True):
-            self._outcomes.keep(replace(outcome, **timing.of_outcome(), measured_at=time.time(), source=""))
+            return None
+        now = time.time()
+        return [
+            replace(outcome, **timing.of_outcome(), measured_at=now, source="")
+            for outcome, timing in zip(near, reply.timings, strict=True)
+        ]
+
+    def _note(self, text: str) -> None:
+        """Says something that belongs into the report as well."""
+        self._notes.append(text)
+        self._progress.say(text)
 
     # ------------------------------------------------------------------------------------------------ settling
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from core.target import Target
     from core.tiling.factory import KernelFactory
 
+#: Seconds past the budget after which what is being timed is given up.
+_GRACE_S = 2.0
 #: How often a shape that another tuner is at work on is asked for again.
 _WAIT_S = 0.5
 
@@ -90,7 +92,8 @@ def tune(
             and in `kwargs` what all of them share. Tile parameters given are kept as they are.
         target: the chip; it must be on this machine, or on a worker of the cluster that `executor` is.
         candidates: how many of the best ranked are measured for each shape.
-        budget_s: seconds for everything; shapes share what is left evenly. What is being timed is finished.
+        budget_s: seconds for everything from this call on; shapes share what is left evenly. Nothing is begun that
+            would not be done in time; what is being timed 2 s after that is given up, and measured by the next run.
         timeout_s: seconds that one candidate may take to compile, and to be run and timed.
         executor: where candidates are compiled: any `concurrent.futures` executor. A dask `Client` also has them timed,
             on workers whose resources name the target. None: children of this process.
@@ -121,6 +124,7 @@ def tune(
     from core.compiler.options import compile_options
     from core.target import resolve
 
+    started = time.monotonic()
     shapes = _shapes(factory, args, kwargs)
     _check_numbers(candidates, jobs, budget_s, timeout_s, tolerance, warmup_ms, repeat_ms)
     if reference is not None and not callable(reference):
@@ -149,7 +153,7 @@ def tune(
         resume=resume,
         store=store or default_store(),
         progress=progress_for(progress),
-        deadline=inf if budget_s is None else time.monotonic() + budget_s,
+        deadline=inf if budget_s is None else started + budget_s,
     )
     with ExitStack() as ends:
         site = site_for(resolved, executor, device=device, jobs=jobs)
@@ -230,10 +234,13 @@ class _Run:
             while waiting and time.monotonic() < self.deadline:
                 busy = []
                 for count, index in enumerate(waiting):
+                    if time.monotonic() >= self.deadline:
+                        busy += waiting[count:]
+                        break
                     done = self._one(shapes[index], index, site, self._share(len(waiting) - count), reports)
                     if not done:
                         busy.append(index)
-                if busy == waiting:
+                if busy == waiting and time.monotonic() < self.deadline:
                     self.progress.say("another process is tuning what is left; waiting for its results")
                     time.sleep(_WAIT_S)
                 waiting = busy
@@ -301,6 +308,7 @@ class _Run:
                 number=index + 1,
                 timeout_s=self.timeout_s,
                 deadline=deadline,
+                ends=self.deadline + _GRACE_S,
                 resume=self.resume,
             )
             try:

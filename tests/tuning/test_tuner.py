@@ -9,6 +9,8 @@ import sqlite3
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -18,9 +20,11 @@ import core
 from core.errors import DeviceUnavailable, KernelError, TuningError, TuningStoreError
 from core.tiling.verdict import Verdict
 from core.tuning import progress
+from core.tuning.environment import environment_here
 from core.tuning.progress import Silent
 from core.tuning.results.store import Store
 from core.tuning.tuner import TuningInterrupted
+from core.tuning.workers.jobs import Reply
 from tests.packaging.layout import ROOT
 from tests.tuning import tuned_kernels
 from tests.tuning.tuned_kernels import planted, twice
@@ -205,6 +209,48 @@ class TestOptions:
         assert store.results() == ()
 
 
+class Stuck:
+    """A site that compiles at once, and never finishes timing anything."""
+
+    device, ships, compile_first, slots, words = "cpu", False, True, 1, "nowhere"
+
+    def __init__(self):
+        self.environment = environment_here(core.chip("cpu"))
+        self.measuring, self.aborted = False, False
+
+    def compile(self, job):
+        done = Future()
+        done.set_result(Reply("ok"))
+        return done
+
+    def measure(self, job, compiled):
+        self.measuring = True
+        return Future()
+
+    def abort(self):
+        self.aborted = True
+
+    def close(self):
+        pass
+
+
+class TestResuming:
+    def test_the_known_best_is_timed_beside_what_is_new(self, ranked, store, monkeypatch):
+        """A busier machine must not turn the result over: the old times are not those of now."""
+        ranked(*of_block(64, 32))
+        first = twice.tune(1024, store=store, **QUICK).shapes[0]
+        for outcome in first.outcomes:  # as a machine of another time had it: not to be reached now
+            stored = {"median_s": 1e-12 if outcome.tiles["block"] == 64 else 1e-9, "low_s": 1e-12, "high_s": 1e-9}
+            store.record(store.results()[0].key, replace(outcome, **stored))
+        ranked(*of_block(64, 32, 16))
+        again = twice.tune(1024, store=store, **QUICK).shapes[0]
+        assert again.reused == 2
+        # Both old ones were timed again, the second since its old time would have passed for the best.
+        assert all(outcome.median_s > 1e-8 for outcome in again.outcomes)
+        assert any(note.startswith("block=64 threads=128 took 1e-06 us in an earlier run") for note in again.notes)
+        assert store.results()[0].best.median_s > 1e-8
+
+
 class TestStopping:
     def test_ctrl_c_keeps_what_was_measured_and_the_next_run_goes_on(self, ranked, store, monkeypatch):
         ranked(*of_block(64, 32, 16, 8, 128))
@@ -232,6 +278,30 @@ class TestStopping:
         report = twice.tune([(1024,), (2048,)], store=store, budget_s=0.0, **QUICK)
         assert report.out_of_time
         assert [shape.best for shape in report.shapes] == [None, None]
+
+    def test_what_is_being_timed_is_given_up_soon_after_the_budget(self, ranked, store, monkeypatch):
+        """Without a limit of its own it would be waited for: here for ever."""
+        ranked(*of_block(64, 32))
+        monkeypatch.setattr("core.tuning.tuner._GRACE_S", 0.1)
+        site = Stuck()
+        monkeypatch.setattr("core.tuning.tuner.site_for", lambda *_, **__: site)
+        report = twice.tune(1024, store=store, budget_s=0.5, **QUICK)
+        assert site.measuring
+        assert site.aborted
+        assert report.out_of_time
+        assert (report.shapes[0].outcomes, report.shapes[0].waiting) == ((), 2)
+
+    def test_no_shape_is_begun_after_the_budget(self, ranked, store, monkeypatch):
+        ranked(*of_block(64, 32))
+        monkeypatch.setattr("core.tuning.tuner._GRACE_S", 0.1)
+        monkeypatch.setattr("core.tuning.tuner.site_for", lambda *_, **__: Stuck())
+        monkeypatch.setattr("core.tuning.tuner._Run._share", lambda self, left: self.deadline)
+        planned = []
+        usual = core.tuning.tuner.plan_shape
+        monkeypatch.setattr("core.tuning.tuner.plan_shape", lambda *args: planned.append(args[2]["M"]) or usual(*args))
+        report = twice.tune([(1024,), (2048,), (4096,)], store=store, budget_s=0.5, **QUICK)
+        assert planned == [1024]
+        assert [shape.waiting for shape in report.shapes] == [2, 20, 20]
 
     def test_a_full_disk_is_a_typed_error_and_the_store_stays_whole(self, ranked, store, monkeypatch):
         ranked(*of_block(64, 32))

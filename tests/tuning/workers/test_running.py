@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 import core
@@ -80,6 +82,35 @@ class TestMeasuring:
         fast, slow = running.measure_finalists(job).timings
         assert slow.median_s > 10 * fast.median_s
         assert fast.samples == slow.samples
+
+    def test_buffers_for_cold_caches_are_made_once_for_all_candidates(self, subject, conditions, monkeypatch):
+        """Making them takes far longer than timing a candidate, and a budget would go there."""
+        monkeypatch.setenv("TILEHAL_CPU_CACHE_SIZE", "64KiB")
+        cold = Conditions(**{**fields(conditions), "cold_l2": True})
+        made = []
+        usual = running.buffer_sets
+        monkeypatch.setattr(running, "buffer_sets", lambda *args: made.append(usual(*args)) or made[-1])
+        others = []
+        monkeypatch.setattr(running, "prepared", lambda *args: others.append(args))
+        for tiles in (FINE, {**FINE, "block": 32}):
+            (timing,) = self.measure(subject, cold, tiles).timings
+            assert timing.method == "wall, cold"
+        job = FinalJob(subject, [FINE, {**FINE, "block": 32}], cold, 60.0, [None, None])
+        assert len(running.measure_finalists(job).timings) == 2
+        assert len(made) == 1
+        assert others == []
+        # Each finalist has buffers of its own: none finds in the caches what another left there.
+        kernel = running.built(subject, FINE)
+        works = running._final_works([kernel, kernel], running._prepared[0], cold)
+        first, second = ({call.args[0].data_ptr() for call in work} for work in works)
+        assert first
+        assert first.isdisjoint(second)
+
+    def test_buffers_that_a_call_reads_and_writes_are_not_shared(self, conditions):
+        argument = SimpleNamespace(reads=True, writes=True)
+        kernel = SimpleNamespace(program=SimpleNamespace(signature=SimpleNamespace(arguments=[argument])))
+        cold = Conditions(**{**fields(conditions), "cold_l2": True})
+        assert running._shared_sets(kernel, running._Prepared("", []), cold) is None
 
     def test_inputs_that_cannot_be_random_can_be_given(self, subject, conditions):
         def values(M):

@@ -3,9 +3,11 @@
 from __future__ import annotations
 import __future__
 
+import inspect
 import re
 import sys
 import sysconfig
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from core._dtypes import has_odd_bits, meant_dtype
+from core._functions import near_name
 from core._tilelang.importing import import_tilelang
 from core._tilelang.rewriting import kept_rewrites
 from core._tilelang.silence import silent
@@ -59,6 +62,8 @@ def trace(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced
                 hint="pass the factory (or the @tilelang.jit object) itself to give it arguments",
             )
         return TracedKernel(func, None, {}, ())
+    _check_not_compiled(func)
+    _check_keywords(func, kwargs)
     _check_dtypes(func, args, kwargs)
     implementation = getattr(func, "jit_impl", func)
     if hasattr(implementation, "get_tir"):
@@ -89,6 +94,30 @@ def trace(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Traced
             hint="a kernel factory ends with `return main`, where main is its @T.prim_func",
         )
     return TracedKernel(prim_func, None, {}, ())
+
+
+def _check_not_compiled(func: Any) -> None:
+    """Raises KernelError for a kernel of ours, which is callable too."""
+    from core.runtime.kernel import Kernel
+
+    if isinstance(func, Kernel):
+        raise KernelError(
+            f"{func.name} is compiled already, for {func.target}",
+            hint="kernel.with_target(...) compiles it for another chip, with other tiles if you name them",
+        )
+
+
+def _check_keywords(func: Any, kwargs: Mapping[str, Any]) -> None:
+    """Raises KernelError for a misspelt argument of a plain function; an eager kernel takes the names of its text."""
+    if not isinstance(func, types.FunctionType) or func.__code__.co_flags & inspect.CO_VARKEYWORDS:
+        return
+    parameters = inspect.signature(func).parameters
+    for name in kwargs:
+        meant = None if name in parameters else near_name(name, parameters)
+        if meant is not None:
+            raise KernelError(
+                f"{func.__name__} has no argument {name!r}", hint=f"did you mean {meant!r}?", location=_definition(func)
+            )
 
 
 def _check_dtypes(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

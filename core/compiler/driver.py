@@ -71,7 +71,6 @@ def compile(
     """
     from core.target import resolve
 
-    _check_not_compiled(func)
     _check_compatibility(execution_backend, target_host)
     _check_keywords(func, kwargs)
     import_tilelang()
@@ -307,16 +306,6 @@ def _example(value: Any) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     return torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device="meta")
-
-
-def _check_not_compiled(func: Any) -> None:
-    from core.runtime.kernel import Kernel
-
-    if isinstance(func, Kernel):
-        raise KernelError(
-            f"{func.name} is compiled already, for {func.target}",
-            hint="kernel.with_target(...) compiles it for another chip, with other tiles if you name them",
-        )
 
 
 def _check_compatibility(execution_backend: str | None, target_host: str | None) -> None:

@@ -8,6 +8,7 @@ import tilelang.language as T
 import torch
 
 import core
+from core.portability.tracing import traced_program
 
 
 @tilelang.jit(out_idx=[1])
@@ -160,6 +161,17 @@ def test_a_kernel_that_is_compiled_already_says_how_to_have_it_elsewhere() -> No
     with pytest.raises(core.KernelError, match="main is compiled already, for cpu:host") as caught:
         core.compile(kernel, target="metax")
     assert "kernel.with_target(...)" in caught.value.hint
+    with pytest.raises(core.KernelError, match="compiled already"):
+        traced_program(kernel, (), {}, [])
+
+
+def test_a_misspelt_argument_of_a_plain_function_is_named() -> None:
+    def factory(N: int, block_N: int = 64):
+        raise AssertionError((N, block_N))
+
+    with pytest.raises(core.KernelError, match="factory has no argument 'block_n'") as caught:
+        core.compile(factory, 64, block_n=32, target="cpu")
+    assert caught.value.hint == "did you mean 'block_N'?"
 
 
 def test_a_misspelt_pass_configuration_is_named() -> None:

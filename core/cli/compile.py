@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.cli._building import running_tools_shown
+from core.cli._durations import METAVAR, seconds_of
 from core.cli._kernels import DynamicExtent, dynamic_arguments, load_kernel, parse_dynamic, parse_parameters
 from core.cli._output import check_writable, console, print_json, write_file
 from core.errors import KernelError
@@ -44,7 +45,7 @@ def compile_(
     simulate: Annotated[bool, typer.Option(help="With --run: on the chip's CPU simulator.")] = False,
     fast_math: Annotated[bool, typer.Option(help="Allow approximate maths and TF32.")] = False,
     timeout: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="How long the native compiler may take.")
+        str | None, typer.Option(metavar=METAVAR, help="What the native compiler may take: 90s, 10m.")
     ] = None,
     verbose: Annotated[bool, typer.Option(help="Show the compilers' commands and messages.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable report.")] = False,
@@ -56,6 +57,7 @@ def compile_(
     if to_stdout and run:
         raise typer.BadParameter("--emit source fills stdout, where --run reports: give --output, or --json")
     check_writable(output if emit else None, "--output")
+    limit_s = None if timeout is None else seconds_of(timeout, "--timeout")
     parameters, sizes = parse_parameters(param or ()), parse_dynamic(dynamic or (), measured=run)
     taken = sorted(parameters.keys() & inspect.signature(compile_kernel).parameters.keys())
     if taken:
@@ -73,7 +75,7 @@ def compile_(
             target=target,
             simulate=simulate,
             fast_math=fast_math,
-            options=None if timeout is None else {"timeout_s": timeout},
+            options=None if limit_s is None else {"timeout_s": limit_s},
             verbose=verbose,
             build=True if emit is Emit.binary else False if not run else None,
             **parameters,

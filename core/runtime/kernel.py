@@ -372,5 +372,6 @@ class Kernel:
             hint="compile it with simulate=True (`tilehal compile`: --run --simulate) to run the generated code on the "
             "CPU simulator"
             if can_simulate
-            else "its source is in get_kernel_source(); run it on a machine with the device, or compile it for the target cpu",
+            else "its source is in get_kernel_source(); run it on a machine with the device, or compile it for the "
+            "target cpu",
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,7 @@ class Settings:
         ours: which of `RULE`, `TUNED` and `RAW` take part.
         seed: of the inputs.
         repeat_ms, warmup_ms: for each contender, with cold and with warm caches each.
+        within_s: seconds that are left for the case; None for no limit. What cannot be timed in it is not begun.
     """
 
     target: str
@@ -53,6 +55,7 @@ class Settings:
     seed: int = 0
     repeat_ms: float = 60.0
     warmup_ms: float = 15.0
+    within_s: float | None = None
 
 
 def compile_contender(case: Case, name: str, target: str) -> dict[str, Any]:
@@ -81,15 +84,18 @@ def measure_case(case: Case, settings: Settings, skip: Mapping[str, str], say: C
 
     Returns:
         JSON-able: `contenders` by name (status, reason, what is known of it, the measurements) and `ratios`: by name,
-        how many times as fast ours is.
+        how many times as fast ours is; on the CPU, `others_share` of its time went to other processes meanwhile.
 
     Raises:
+        NotMeasured: timing it takes longer than there is time.
         SpoiltError: a contender failed at run time; the case can be measured without it in a new process.
     """
     import torch
 
     from core.target import resolve
+    from core.tuning.measure.contention import OthersShare
 
+    until = None if settings.within_s is None else time.monotonic() + settings.within_s
     work = workload(case)
     device = torch.device(resolve(settings.target).require_torch_device())
     if device.type != "cpu":
@@ -99,7 +105,10 @@ def measure_case(case: Case, settings: Settings, skip: Mapping[str, str], say: C
     inputs = work.inputs(Make(device, generator, case.dtype))
     contenders, works = _checked(work, inputs, device, settings, skip, say)
     ratios: dict[str, dict[str, Any]] = {}
+    watch = OthersShare()
     if works:
+        if until is not None:
+            _check_time(works, device, until - time.monotonic())
         say("timing")
         for l2 in ("cold", "warm"):
             measurements, faster = _timed(works, device, settings, cold=l2 == "cold")
@@ -108,7 +117,26 @@ def measure_case(case: Case, settings: Settings, skip: Mapping[str, str], say: C
             for ours, others in faster.items():
                 for name, ratio in others.items():
                     ratios.setdefault(ours, {}).setdefault(name, {})[l2] = ratio
-    return {"contenders": contenders, "ratios": ratios, "clock_hz": _clock_hz(device)}
+    found = {"contenders": contenders, "ratios": ratios, "clock_hz": _clock_hz(device)}
+    return found if device.type != "cpu" else {**found, "others_share": watch.share()}
+
+
+def _check_time(works: Mapping[str, list[Callable[[], Any]]], device: torch.device, left_s: float) -> None:
+    """Raises NotMeasured when the fewest samples of every contender take longer than that."""
+    import torch
+
+    from core.tuning.measure import LEAST_SAMPLES
+
+    began = time.monotonic()
+    for calls in works.values():
+        calls[0]()
+    getattr(torch, device.type).synchronize()
+    # With cold and with warm caches, after a call to warm up.
+    needed_s = 2 * (LEAST_SAMPLES + 1) * (time.monotonic() - began)
+    if needed_s > left_s:
+        raise NotMeasured(
+            f"no time left: timing it takes {needed_s:.0f} s or more, and {max(0.0, left_s):.0f} s are left"
+        )
 
 
 def _checked(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 import time
@@ -47,15 +48,20 @@ class Process:
         """Its process id."""
         return self._child.pid
 
-    def ask(self, request: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+    def ask(self, request: Mapping[str, Any], timeout_s: float, until_s: float = math.inf) -> dict[str, Any]:
         """The answer to a request.
+
+        Args:
+            timeout_s: how long it may take, once the process has started.
+            until_s: by the monotonic clock, when it is given up in any case.
 
         Raises:
             Lost: it died, or took longer; it is gone then.
             BenchError: it does not even start.
         """
         self._start()
-        doing, until = "", time.monotonic() + timeout_s
+        began = time.monotonic()
+        doing, until = "", min(began + timeout_s, until_s)
         try:
             self._child.send(request)
             while True:
@@ -67,7 +73,7 @@ class Process:
         except ProcessLost as lost:
             self.close()
             late = time.monotonic() >= until
-            raise Lost(f"no answer within {timeout_s:.0f} s" if late else str(lost), doing) from None
+            raise Lost(f"no answer within {max(0.0, until - began):.0f} s" if late else str(lost), doing) from None
 
     def close(self) -> None:
         """Ends it and whatever it started."""

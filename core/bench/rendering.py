@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from core.bench.case import OPERATORS
 from core.bench.contenders import RULE, TUNED, title
 from core.bench.goals import geometric_mean, ratio
+from core.tuning.measure.contention import BUSY_SHARE
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -121,6 +122,7 @@ def about(document: Document) -> list[str]:
         f"{', '.join(target['plugins'])}; {host.get('date', '')}; seed {document['settings']['seed']}",
         f"ceilings of this run: {ceilings['bytes_per_s'] / 1e9:.4g} GB/s (a copy), {reading}{rates} (torch.matmul)",
         device_line(document["device"]),
+        _busy_line(document),
     ]
     return [line for line in lines if line]
 
@@ -134,6 +136,27 @@ def device_line(seen: Mapping[str, Any]) -> str:
     return (
         f"clocks {low:.0f} to {high:.0f} MHz, at most {seen['power_w']:.0f} W and {seen['temperature_c']:.0f} °C; "
         f"slowed by: {slowed or 'nothing'}"
+    )
+
+
+def _busy(row: Mapping[str, Any]) -> bool:
+    """Whether other processes took so much of the CPU while a row was timed on it that its times say little."""
+    return (row.get("others_share") or 0.0) >= BUSY_SHARE
+
+
+def _marked(label: str, row: Mapping[str, Any]) -> str:
+    return f"{label} (busy)" if _busy(row) else label
+
+
+def _busy_line(document: Document) -> str:
+    rows = [row for row in document["rows"] if _busy(row)]
+    if not rows:
+        return ""
+    most = max(row["others_share"] for row in rows)
+    timed = sum("others_share" in row for row in document["rows"])
+    return (
+        f"the CPU was busy: other processes took up to {most:.0%} of its time while {len(rows)} of {timed} rows were"
+        " timed on it; times and ratios of rows marked (busy) say little"
     )
 
 
@@ -164,7 +187,7 @@ def _rows(document: Document, operator: str) -> Iterator[tuple[tuple[str, ...], 
         for name, entry in row["contenders"].items():
             if name in absent:
                 continue
-            shown = label if name == next(iter(row["contenders"])) else ""
+            shown = _marked(label, row) if name == next(iter(row["contenders"])) else ""
             if "cold" in entry:
                 yield (shown, title(name), *_cells(row, name, entry)), "" if name in (RULE, TUNED) else "dim"
             else:

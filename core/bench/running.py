@@ -6,6 +6,7 @@ row is measured again without it, in a new process.
 
 from __future__ import annotations
 
+import math
 import os
 import queue
 import secrets
@@ -30,6 +31,8 @@ FORMAT = 1
 ROW_TIMEOUT_S = 75.0
 #: What a row costs beside sampling, about, and what an operator's process does before its first row; for `budget_s`.
 _ROW_OVERHEAD_S, _LEAST_REPEAT_MS = 1.0, 10.0
+#: Seconds past the budget after which what is being measured is given up.
+_GRACE_S = 2.0
 #: Share of the time that compiling may take when there is a limit.
 _COMPILE_SHARE = 0.55
 
@@ -50,7 +53,8 @@ class Options:
         tuned: measure the tiles of the results store too.
         raw: measure the same kernels through tilelang itself.
         repeat_ms: how long each contender of a row is sampled, with cold and with warm caches each.
-        budget_s: when the run should be over; rows that do not fit are not measured, and say so.
+        budget_s: when the run should be over; rows that do not fit are not measured, and say so. What is under way 2 s
+            after that is given up, but for what no run can do without: processes that start, and the ceilings.
         jobs: compilations at once.
         seed: of the inputs; another one each run when None.
     """
@@ -203,16 +207,22 @@ class _Run:
             "ours": self.options.ours,
             "seed": self.seed,
             "repeat_ms": repeat_ms,
+            "within_s": None if self._left_s == math.inf else max(0.0, self._left_s),
         }
         current: Process | None = process
         while True:
             current = current or self._process()
             request = {"do": "measure", "case": case.to_json(), "settings": settings, "skip": skip}
             try:
-                found = current.ask(request, ROW_TIMEOUT_S)
+                found = current.ask(request, ROW_TIMEOUT_S, self._ends)
                 culprit, why = found.get("spoilt_by", ""), found.get("reason", "")
             except Lost as lost:
                 found, culprit, why = {"restart": True}, lost.doing, str(lost)
+                if time.monotonic() >= self._ends:
+                    found |= {"status": "not measured", "reason": "no time left"}
+            if found.get("status") == "not measured":  # nobody's fault
+                found |= {"contenders": {}, "ratios": {}}
+                culprit = ""
             if culprit in (*self.options.ours, *workload(case).other_names) and culprit not in skip:
                 current.close()
                 current, skip[culprit] = None, why
@@ -243,11 +253,23 @@ class _Run:
             "reason": "",
         }
 
+    @property
+    def _left_s(self) -> float:
+        """Seconds until the run should be over."""
+        limit = self.options.budget_s
+        return math.inf if limit is None else self.started + limit - time.monotonic()
+
+    @property
+    def _ends(self) -> float:
+        """When what is being measured is given up, by the monotonic clock."""
+        limit = self.options.budget_s
+        return math.inf if limit is None else self.started + limit + _GRACE_S
+
     def _repeat_ms(self, rows_left: int) -> float | None:
         """How long to sample each contender of the next row; None when the time is up."""
         if self.options.budget_s is None:
             return self.options.repeat_ms
-        left = self.started + self.options.budget_s - time.monotonic()
+        left = self._left_s
         if left < 2 * _ROW_OVERHEAD_S:
             return None
         contenders = len(self.options.ours) + 2
@@ -257,9 +279,10 @@ class _Run:
     def _launch(self, process: Process, on_cpu: bool) -> dict[str, Any]:
         request = {"do": "launch", "target": self.options.target, "rounds": 300, **_LAUNCHES[on_cpu]}
         try:
-            found: dict[str, Any] = self._timed("launching", lambda: process.ask(request, 180.0))
+            found: dict[str, Any] = self._timed("launching", lambda: process.ask(request, 180.0, self._ends))
         except Lost as lost:
-            found = {"status": "failed", "reason": str(lost)}
+            late = time.monotonic() >= self._ends
+            found = {"status": "not measured" if late else "failed", "reason": "no time left" if late else str(lost)}
         self.say(f"host time per launch: {found['status']}")
         return found
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -80,3 +82,18 @@ def test_who_fails_at_run_time_is_named_so_that_the_row_can_be_measured_without(
         measure_case(CASE, Settings("cpu", (), repeat_ms=1.0), {}, lambda what: None)
     assert spoilt.value.contender == "failing"
     assert spoilt.value.reason == "RuntimeError: an illegal memory access"
+
+
+def test_what_cannot_be_timed_in_the_time_left_is_not_begun(monkeypatch):
+    with_others(monkeypatch, right=right)
+    monkeypatch.setattr("core.tuning.measure.measure_together", lambda *_, **__: pytest.fail("it was begun"))
+    with pytest.raises(NotMeasured, match="no time left: timing it takes 0 s or more, and 0 s are left"):
+        measure_case(CASE, replace(SETTINGS, within_s=0.0), {}, lambda what: None)
+
+
+def test_on_the_cpu_it_says_how_much_of_it_others_took(monkeypatch):
+    with_others(monkeypatch, right=right)
+    monkeypatch.setattr("core.tuning.measure.contention.OthersShare.share", lambda self: 0.25)
+    found = measure_case(CASE, replace(SETTINGS, ours=("tilehal",), within_s=600.0), {}, lambda what: None)
+    assert found["others_share"] == 0.25
+    assert "cold" in found["contenders"]["right"]

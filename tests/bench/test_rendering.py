@@ -15,6 +15,8 @@ from core.bench.rendering import BEGIN, END, about, into_page, markdown, rendera
 from core.errors import BenchError
 from tests.bench.documents import all_rows, document, row
 
+CASE = suite("small", ["softmax"])[0]
+
 
 @pytest.fixture
 def measured():
@@ -117,3 +119,21 @@ def test_nothing_measured_is_no_picture(tmp_path):
     lost["contenders"] = {"tilehal": {"status": "failed", "reason": "lost"}}
     with pytest.raises(BenchError, match="no row was measured"):
         draw_operators(document([lost]), tmp_path / "a.svg")
+
+
+def test_rows_that_were_timed_on_a_busy_cpu_are_marked_and_said_to_be():
+    found = document([])
+    found["rows"] = [
+        {**row(case, {"copy": 0.9}), "others_share": share}
+        for case, share in zip(suite("small", ["softmax"]), (0.42, 0.03), strict=True)
+    ]
+    out = Console(file=io.StringIO(), width=200)
+    for part in renderables(found):
+        out.print(part)
+    for text in (out.file.getvalue(), markdown(found)):
+        assert "other processes took up to 42% of its time while 1 of 2 rows were timed on it" in text
+        assert "64x256 (busy)" in text
+        assert "100x130 (busy)" not in text
+    for calm in ({"others_share": None}, {"others_share": 0.09}, {}):
+        quiet = {**found, "rows": [{**row(CASE, {"copy": 0.9}), **calm}]}
+        assert "busy" not in markdown(quiet)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 
 import pytest
@@ -26,7 +27,7 @@ class Scripted:
         self.asked: list[dict] = []
         self.closed = 0
 
-    def ask(self, request, timeout_s):
+    def ask(self, request, timeout_s, until_s=math.inf):
         self.asked.append(json.loads(json.dumps(request)))  # as it is at the time
         found = self.answers.pop(0)
         if isinstance(found, Exception):
@@ -77,6 +78,41 @@ def test_a_row_that_nobody_in_particular_ended_is_given_up(measured, doing):
     assert (row["status"], row["contenders"], left) == ("failed", {}, None)
     assert "no answer" in row["reason"]
     assert len(process.asked) == 1
+
+
+def test_a_row_that_the_budget_ends_is_nobody_s_fault():
+    one = running._Run(Options("cuda:h200", budget_s=60.0), [CASE], lambda text: None)
+    one.started -= 3600.0
+    process = Scripted([Lost("no answer within 2 s", "tilehal")])
+    row, left = one._measure(CASE, process, 20.0)
+    assert (row["status"], row["reason"], row["contenders"], left) == ("not measured", "no time left", {}, None)
+    assert len(process.asked) == 1  # not again without the one that was running
+
+
+def test_a_row_that_would_take_longer_than_there_is_time_leaves_the_rest_to_others(measured):
+    row, left, process = measured([{"status": "not measured", "reason": "no time left: timing it takes 51 s or more"}])
+    assert (row["status"], row["contenders"], row["ratios"]) == ("not measured", {}, {})
+    assert row["reason"] == "no time left: timing it takes 51 s or more"
+    assert left is process  # the next row can have it
+    assert process.asked[0]["settings"]["within_s"] is None
+
+
+def test_what_is_under_way_is_given_up_soon_after_the_budget():
+    one = running._Run(Options("cuda:h200", budget_s=60.0), [CASE], lambda text: None)
+    asked = []
+
+    class Patient(Scripted):
+        def ask(self, request, timeout_s, until_s=math.inf):
+            asked.append((request["do"], until_s, request.get("settings", {}).get("within_s")))
+            return answered(tilehal="ok")
+
+    one._measure(CASE, Patient([]), 20.0)
+    one._launch(Patient([]), on_cpu=True)
+    assert [(what, until) for what, until, _ in asked] == [
+        ("measure", one.started + 60.0 + running._GRACE_S),
+        ("launch", one.started + 60.0 + running._GRACE_S),
+    ]
+    assert 0 < asked[0][2] <= 60.0
 
 
 def test_what_does_not_compile_is_not_run(measured):
@@ -131,8 +167,8 @@ def test_the_command_measures_shows_draws_and_writes(tmp_path, capsys, monkeypat
     assert command() == 0
     shown = capsys.readouterr().out
     assert "64x256" in shown
-    assert "Triton: Triton has no CPU backend" in shown
-    assert "Triton overlapped: Triton has no CPU backend" in shown
+    assert "Triton not measured: Triton has no CPU backend" in shown
+    assert "Triton overlapped not measured: Triton has no CPU backend" in shown
     found = json.loads(files["run.json"].read_text())
     assert [row["status"] for row in found["rows"]] == ["ok", "ok"]
     assert found["settings"]["seed"] == 5

@@ -36,7 +36,7 @@ FAULTS = (
     ("unsupported_dtype", UnsupportedOp, "multiple of bytes", "types of docs/program.md"),
     ("fragment_constant_index", UnsupportedOp, "a at 5: a fragment is spread over threads", "shared buffer"),
     ("kept_dimension", UnsupportedOp, "keeps the reduced dimension", "without dimension 1"),
-    ("uneven_rows", UnsupportedOp, "rows of 200", "256 long and fill the rest with -T.infinity(dtype)"),
+    ("uneven_rows", UnsupportedOp, "rows of 200", '256 long and fill the rest with -T.infinity("float32")'),
     ("uneven_single_row", UnsupportedOp, "rows of 200", "256 long and fill the rest with 0"),
     ("uneven_lanes", UnsupportedOp, "rows of 3", "make the rows of a 4 long"),
     ("part_of_a_fragment", UnsupportedOp, "must be a full region", "fragment of its own"),

@@ -86,7 +86,7 @@ class ShapeRun:
         self._measuring = 0
         self._started: list[Future] = []
         #: Identities of the candidates that were measured in this run, and the shortest time that one took with all
-        #: that belongs to it.
+        #: that belongs to it; 0 while that is not known.
         self._fresh: set[str] = set()
         self._shortest_s = 0.0
         self._notes: list[str] = []
@@ -220,7 +220,8 @@ class ShapeRun:
             self._outcomes.environment = reply.environment
         if reply.verdict == "ok":
             took_s = time.monotonic() - began_s
-            self._shortest_s = min(took_s, self._shortest_s) if self._fresh else took_s
+            if self._fresh:  # the first has what all share made too
+                self._shortest_s = min(took_s, self._shortest_s or took_s)
             self._fresh.add(identity_of(candidate.tiles))
         self._settle(candidate, reply)
 

@@ -252,18 +252,20 @@ class _Run:
         finally:
             if interrupted or time.monotonic() >= self.deadline:
                 site.abort()
+        found = [
+            reports.get(index) or ShapeReport(stored_arguments(shape.arguments), waiting=self.candidates)
+            for index, shape in enumerate(shapes)
+        ]
         report = TuneReport(
             kernel=self.factory.name,
             target=self.chip.target,
             environment=site.environment,
-            shapes=[
-                reports.get(index) or ShapeReport(stored_arguments(shape.arguments), waiting=self.candidates)
-                for index, shape in enumerate(shapes)
-            ],
+            shapes=found,
             seconds=time.monotonic() - started,
             store=str(self.store.path),
             interrupted=interrupted,
-            out_of_time=time.monotonic() >= self.deadline,
+            # What would not be done in time was not begun.
+            out_of_time=not interrupted and any(shape.waiting and not shape.error for shape in found),
         )
         if interrupted:
             raise TuningInterrupted(report)

@@ -291,6 +291,16 @@ class TestStopping:
         assert report.out_of_time
         assert (report.shapes[0].outcomes, report.shapes[0].waiting) == ((), 2)
 
+    def test_what_would_not_be_done_in_time_is_not_begun_and_the_report_says_why(self, ranked, store, monkeypatch):
+        ranked(*of_block(64, 32))
+        site = Stuck()
+        monkeypatch.setattr("core.tuning.tuner.site_for", lambda *_, **__: site)
+        monkeypatch.setattr("core.tuning.shape_run.ShapeRun._needed_s", 3600.0)
+        report = twice.tune(1024, store=store, budget_s=600.0, **QUICK)
+        assert not site.measuring
+        assert report.out_of_time
+        assert report.shapes[0].waiting == 2
+
     def test_no_shape_is_begun_after_the_budget(self, ranked, store, monkeypatch):
         ranked(*of_block(64, 32))
         monkeypatch.setattr("core.tuning.tuner._GRACE_S", 0.1)

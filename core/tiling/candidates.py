@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from core.errors import BackendHookError
@@ -77,13 +77,15 @@ def candidates(
         if forbidden is not None:
             found.refused.append(candidate.refused(forbidden[1], rule=forbidden[0]))
             continue
-        possible.append(candidate)
-        # What a rule asks for by name it does not leave out.
-        unwanted = None if candidate.preferred is not None else _leaving_out(shape, found.rules, candidate.tiles)
+        # What a rule asks for by name it does not leave out, unless the user's numbers made something else of it.
+        asked = candidate.preferred is not None and not found.changes(candidate.preferred)
+        unwanted = None if asked else _leaving_out(shape, found.rules, candidate.tiles)
         if unwanted is None:
             accepted.append(candidate)
         else:
+            candidate = replace(candidate, preferred=None)
             left_out.append(candidate.refused(f"left out: {unwanted[1]}", rule=unwanted[0]))
+        possible.append(candidate)
     if not accepted:
         return possible, found.refused
     return accepted, [*found.refused, *left_out]
@@ -167,6 +169,12 @@ class _Space:
                     dict(zip(names, (who for _, who in picked), strict=True)),
                     preferred,
                 )
+
+    def changes(self, place: int) -> bool:
+        """Whether the user's numbers are others than those of a preferred configuration, by its place."""
+        wanted = [tiles for rule in self.rules for tiles in rule.prefer][place]
+        keyed = by_key(self.shape, self.overrides)
+        return any(wanted.get(key, value) != value for key, value in keyed.items())
 
     def _choices(self) -> Iterator[tuple[int | None, dict[str, dict[Value, str]]]]:
         """The values of each parameter: one set per preferred configuration, then the whole."""

@@ -79,16 +79,21 @@ def resident(chip: Chip, kernel: KernelShape, rows: int, threads: int) -> int:
     return held if held is not None and held > 1 else 0
 
 
+def crowds(chip: Chip, threads: int, blocks: int) -> str | None:
+    """Why a unit does not hold so many blocks of so many threads, whatever they do; None where it does."""
+    most = chip.main_unit.max_threads
+    if most is None or blocks * threads <= most:
+        return None
+    return f"{blocks} blocks of {threads} threads are more than a unit's {most} threads"
+
+
 def spills(chip: Chip, kernel: KernelShape, rows: int, threads: int, blocks: int) -> str | None:
-    """Why a thread cannot hold its part of the rows in registers; None where it can.
+    """Why a thread would not hold its part of the rows in registers, which is estimated; None where it would.
 
     Args:
         blocks: how many of them a unit shall hold; 0 where the compiler decides alone.
     """
-    unit, needed = chip.main_unit, _registers(kernel, rows, threads) - _STEP
-    registers = unit.registers
-    if blocks and unit.max_threads is not None and blocks * threads > unit.max_threads:
-        return f"{blocks} blocks of {threads} threads are more than a unit's {unit.max_threads} threads"
+    needed, registers = _registers(kernel, rows, threads) - _STEP, chip.main_unit.registers
     if registers is None:
         return None
     most = registers.per_thread or needed

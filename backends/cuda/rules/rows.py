@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from backends.cuda.rules import row_blocks
 from core.hardware import Chip
-from core.tiling import KernelShape, TileRule, Tiles, Value
+from core.tiling import KernelShape, Prediction, TileRule, Tiles, Value
 from core.tiling.constraints import number
 from core.tiling.proposals import elementwise_tiles, row_tiles, vector_elements
 
@@ -18,6 +18,8 @@ _FIRST = _DIRECT
 _WHOLE = 16384
 #: Accesses of a thread for its part of a row in registers, where the block can have more threads.
 _ACCESSES = 4
+#: Factor on the time of rows that spill: no forecast, but a place behind all that do not.
+_BEHIND = 100.0
 
 
 def reduction_rule(chip: Chip, kernel: KernelShape) -> TileRule:
@@ -35,6 +37,7 @@ def reduction_rule(chip: Chip, kernel: KernelShape) -> TileRule:
         prefer=first,
         forbid=_lacking(chip),
         leave_out=_leave_out(chip),
+        weigh=_behind(chip),
     )
 
 
@@ -70,7 +73,7 @@ def _first(chip: Chip, kernel: KernelShape) -> tuple[Tiles, ...]:
 
 
 def _lacking(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:
-    """For `TileRule.forbid`: parameters of another variant, and rows that registers do not hold."""
+    """For `TileRule.forbid`: parameters of another variant, and more blocks than a unit has threads for."""
 
     def forbid(kernel: KernelShape, tiles: Tiles) -> str | None:
         variant, resident = tiles.get("variant"), number(tiles, "resident") or 0
@@ -85,10 +88,26 @@ def _lacking(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:
             return None
         if not _whole(kernel, tiles):
             return f"{variant} holds rows whole"
-        rows, threads = number(tiles, "M") or 1, number(tiles, "threads") or 1
-        return row_blocks.spills(chip, kernel, rows, threads, resident)
+        return row_blocks.crowds(chip, number(tiles, "threads") or 1, resident)
 
     return forbid
+
+
+def _spills(chip: Chip, kernel: KernelShape, tiles: Tiles) -> str | None:
+    """Why registers would not hold the rows, in the variants that keep them there; None where they would."""
+    if tiles.get("variant") == _STAGED:
+        return None
+    rows, threads = number(tiles, "M") or 1, number(tiles, "threads") or 1
+    return row_blocks.spills(chip, kernel, rows, threads, number(tiles, "resident") or 0)
+
+
+def _behind(chip: Chip) -> Callable[[KernelShape, Tiles, Prediction], float]:
+    """For `TileRule.weigh`: rows that spill go behind those that do not, where a user's numbers leave little else."""
+
+    def weigh(kernel: KernelShape, tiles: Tiles, prediction: Prediction) -> float:
+        return _BEHIND if _spills(chip, kernel, tiles) is not None else 1.0
+
+    return weigh
 
 
 def _leave_out(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:
@@ -105,6 +124,9 @@ def _leave_out(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:
             return f"rows of {length} elements are held whole"
         if variant == _DIRECT and number(tiles, "workers"):
             return f"blocks of {_DIRECT} stay when asked to"
+        spilling = _spills(chip, kernel, tiles)
+        if spilling is not None:
+            return spilling
         most = _ACCESSES * vector_elements(kernel)
         if variant != _STAGED and length > most * threads and threads < most_threads:
             return f"{length} elements are more than {most} for each of {threads} threads"

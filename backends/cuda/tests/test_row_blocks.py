@@ -159,7 +159,8 @@ def test_what_registers_cannot_hold_is_refused_with_its_figures() -> None:
     assert row_blocks.spills(chip, shape, 2, 512, 4) == (
         "2 rows in 512 threads need 40 registers each or more, and there are 32"
     )
-    assert row_blocks.spills(chip, shape, 1, 1024, 4) == "4 blocks of 1024 threads are more than a unit's 2048 threads"
+    assert row_blocks.crowds(chip, 1024, 4) == "4 blocks of 1024 threads are more than a unit's 2048 threads"
+    assert row_blocks.crowds(chip, 1024, 2) is None
     assert row_blocks.spills(chip, shape, 8, 128, 0) == (
         "8 rows in 128 threads need 520 registers each or more, and there are 255"
     )
@@ -173,6 +174,36 @@ def test_the_users_number_does_not_drag_the_preferred_block_along_where_it_canno
     assert wide["resident"] * 1024 <= 2048
     assert first("layernorm", 4096, 4096, variant="staged")["resident"] == 0
     assert first("layernorm", 4096, 4096, resident=0) | {"resident": 4} == first("layernorm", 4096, 4096)
+
+
+def test_a_block_that_spills_is_used_where_it_is_given_whole() -> None:
+    whole = {
+        "variant": "direct",
+        "block_M": 8,
+        "block_N": 8192,
+        "threads": 128,
+        "workers": 0,
+        "buffers": 1,
+        "resident": 0,
+    }
+    kernel = softmax.compile(4096, 8192, **whole, target="cuda:h200", build=False)
+    assert kernel.config.tiles == whole
+    crowded = {**whole, "block_M": 1, "threads": 1024, "resident": 4}
+    with pytest.raises(core.ResourceExceeded, match="4 blocks of 1024 threads are more than"):
+        softmax.compile(4096, 8192, **crowded, target="cuda:h200", build=False)
+
+
+def test_where_rows_and_threads_are_given_what_spills_comes_last() -> None:
+    ranking = softmax.rank(4096, 8192, block_M=8, threads=128, target="cuda:h200")
+    variants = [verdict.tiles["variant"] for verdict in ranking.candidates]
+    assert variants[0] == "staged"
+    assert "direct" in variants
+    assert "staged" not in variants[variants.index("direct") :]
+    assert "direct" not in {
+        v.tiles["variant"]
+        for v in softmax.rank(4096, 8192, block_M=8, target="cuda:a100").candidates
+        if v.tiles["threads"] == 128
+    }
 
 
 def test_kernels_of_one_variant_and_rows_in_parts_have_no_preferred_block() -> None:

@@ -163,7 +163,7 @@ class TuningWarning(UserWarning):
 
 
 class PortabilityWarning(UserWarning):
-    """The kernel compiles, and assumes something that does not hold on this chip (a wave of 32 threads)."""
+    """The kernel compiles, and assumes what this chip does not have: a wave of 32 threads, registers for its tiles."""
 
 
 class KernelError(TileHALError):

@@ -32,11 +32,12 @@ def tilehal_tile_rules(chip: Chip, kernel: KernelShape) -> Sequence[TileRule]:
 
 @hookimpl
 def tilehal_lower(chip: Chip, program: Program, options: CompileOptions) -> LoweredKernel:
-    from backends.cuda.rules import pipelines
+    from backends.cuda.rules import fragments, pipelines
     from backends.cuda.shared_memory import with_static
     from core.codegen import native
 
     options.check_backend("cuda", OPTIONS)
+    fragments.check(program, chip)
     pipelines.check(program, chip, options)
     lowered = native.lower(
         program,

@@ -192,10 +192,19 @@ def _no_tile(
             details={**best.details, **details},
         )
     details = {"rejected": [{"tiles": dict(v.tiles), "reason": v.reason} for v in ranking.refused]}
-    reasons = list(dict.fromkeys(verdict.reason for verdict in ranking.refused))
+    # One of those that differ in their numbers says it.
+    reasons = list({re.sub(r"\d[\d,]*", "#", verdict.reason): verdict.reason for verdict in ranking.refused}.values())
     return ResourceExceeded(
         f"{factory.name}: {ranking.target} allows no tile{given}: {'; '.join(reasons[:3])}",
-        hint=f"change {fixed}, or leave it to the chip's rules" if fixed else "see `tilehal describe` for its limits",
+        hint=f"change {fixed}, or leave it to the chip's rules" if fixed else _smaller(problem),
         location=factory.location,
         details=details,
     )
+
+
+def _smaller(problem: TileProblem) -> str:
+    """What to do where a chip has room for no tile of a kernel."""
+    from core.program.capacity import IN_PARTS
+
+    limits = f"`tilehal describe --target {problem.chip.target}` has the chip's limits"
+    return f"{IN_PARTS}; {limits}" if problem.shape.operator == "reduction" else f"give it smaller tiles; {limits}"

@@ -250,7 +250,12 @@ def _finish(
 
 
 def _warn(program: Program, chip: Chip) -> None:
-    """Says at every compile what the kernel assumes and this chip does not have; only per-thread code can."""
+    """Says at every compile what the kernel assumes and this chip does not have."""
+    from core.program.capacity import in_local_memory
+
+    for use, message in in_local_memory(program.footprint(), chip):
+        where = f"{use.location}: " if use.location else ""
+        warnings.warn(f"{where}{message}", PortabilityWarning, stacklevel=5)
     if not any(launch.uses_threads for launch in program.view.launches):
         return
     from core.portability.lints import wave_width

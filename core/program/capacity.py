@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from core.program.program import Program
 
 _KIB = 1024
+#: What to do with rows that no block can hold.
+IN_PARTS = "walk the row in parts: a loop over tiles of it with running results, as core.ops.softmax has for long rows"
 
 
 def check(program: Program, chip: Chip) -> None:
@@ -43,6 +45,25 @@ def violations(footprint: Footprint, chip: Chip) -> Iterator[TileHALError]:
             if not demand.fits:
                 yield _too_much(launch, demand, chip)
         yield from _matrix_product_violations(launch, chip)
+
+
+def in_local_memory(footprint: Footprint, chip: Chip) -> Iterator[tuple[BufferUse, str]]:
+    """Fragments larger than all registers that a block may have, each with a sentence.
+
+    It is possible and slow: what registers do not hold is in the threads' local memory, and moved at every use.
+    """
+    for launch in footprint.launches:
+        for demand in memory_demands(launch, chip):
+            limit = demand.memory.block_limit_bytes
+            if not demand.spills or limit is None:
+                continue
+            for use in demand.uses:
+                if use.first is not None and use.bytes is not None and use.bytes > limit:
+                    yield (
+                        use,
+                        f"{use.buffer.name} has {_kib(use.bytes)}, and a block of {chip.target} {_kib(limit)} of"
+                        f" registers: the rest goes to local memory and back at every pass; {IN_PARTS}",
+                    )
 
 
 # -- memory ----------------------------------------------------------------------------------------------------------

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from backends.cuda.rules import fragments
 from core.hardware import Chip
-from core.tiling import KernelShape, LaunchProfile, TileRule, Tiles, constraints
+from core.tiling import KernelShape, LaunchProfile, Profile, TileRule, Tiles, constraints
 from core.tiling.cost import pipelined
 
 
@@ -15,7 +16,17 @@ def launch_rule(chip: Chip, kernel: KernelShape) -> TileRule:
         "cuda.launch",
         "threads come in whole warps, within the block limit, with room for the warps that only copy",
         forbid=_forbid(chip),
+        inspect=_inspect(chip),
     )
+
+
+def _inspect(chip: Chip) -> Callable[[KernelShape, Tiles, Profile], str | None]:
+    """For `TileRule.inspect`: fragments that the threads of a block can hold."""
+
+    def inspect(kernel: KernelShape, tiles: Tiles, profile: Profile) -> str | None:
+        return next(filter(None, (fragments.refused(chip, one) for one in profile.launches)), None)
+
+    return inspect
 
 
 def _forbid(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from core.tiling.cost.block import Rates, block_time, steps
 from core.tiling.cost.body import bodies
 from core.tiling.cost.launch import LaunchTime, launch_time
+from core.tiling.cost.local import add_local, with_local
 from core.tiling.cost.machine import Machine, machine
 from core.tiling.cost.memory import traffic
 from core.tiling.cost.occupancy import Residency, demands, memory_bytes, peak_bytes, residency
@@ -60,6 +61,7 @@ def _launch(launch: LaunchProfile, m: Machine, assumptions: dict[str, None]) -> 
     """The time of one launch and what its blocks take; what was assumed is added to `assumptions`."""
     resident = residency(launch, m)
     each = bodies(launch, resident, m)
+    add_local(launch, each.each, resident)
     assumptions.update(each.assumptions)
     assumptions.update((m.assumed[name], None) for name in _figures(launch, m) if name in m.assumed)
     slots = m.units * (resident.blocks or 1)
@@ -67,7 +69,7 @@ def _launch(launch: LaunchProfile, m: Machine, assumptions: dict[str, None]) -> 
     if len(set(samples)) == 1:
         samples = samples[:1]
     mean = tuple(sum(column) / len(samples) for column in zip(*samples, strict=True))
-    moved = traffic(launch, mean, slots, m)
+    moved = with_local(traffic(launch, mean, slots, m), launch, mean, resident, slots, m)
     active = max(1, min(m.units, launch.blocks))
     port = min(m.l2_port_bytes_per_s, m.l2_bytes_per_s / active)
     missed = min(1.0, moved.memory_bytes / (moved.unit_bytes * launch.blocks)) if moved.unit_bytes else 0.0

@@ -27,6 +27,9 @@ _PASSING = 64
 #: the parts of a sum are one (each thread's, then each lane's); and how much of a fragment between them is there.
 _NEXT_STATEMENT = 2
 _PASSED_ON = 0.25
+#: Beyond so many times the registers that a thread may have, fragments are in local memory. Spills were measured up to
+#: six times.
+_FAR = 8
 #: Groups of computing threads up to which TileLang moves registers from the copying ones to them (`setmaxnreg`).
 _GROUPS_WITH_OWN_REGISTERS = 3
 
@@ -40,6 +43,7 @@ class Residency:
         specialised: copies of pipelined loops have threads of their own.
         registers: per computing thread, as they would be without a limit.
         spilled: registers per thread beyond what a thread may have.
+        local: the same where that is nearly all of them: they lie in local memory, and `spilled` is 0.
         blocks: blocks that one unit holds at once, at least one; None when that is not known.
         memory_bytes: bytes per block by the memory's name.
     """
@@ -51,6 +55,7 @@ class Residency:
     spilled: int
     blocks: int | None
     memory_bytes: Mapping[str, int]
+    local: int = 0
 
 
 def residency(launch: LaunchProfile, m: Machine) -> Residency:
@@ -68,10 +73,18 @@ def residency(launch: LaunchProfile, m: Machine) -> Residency:
     registers = estimated_registers(launch, threads, m)
     most = _most_registers(threads, launched, specialised, m)
     spilled = max(0, _registers_at_most(launch, threads, m) - most)
+    local = registers - most if registers > _FAR * most else 0
     shared = sum(bytes_ for name, bytes_ in memory.items() if name in _shared_names(m.chip))
     blocks = 1 if specialised else m.resident_blocks(launched, min(registers, most), shared)
     return Residency(
-        threads, launched, specialised, registers, spilled, None if blocks is None else max(1, blocks), memory
+        threads,
+        launched,
+        specialised,
+        registers,
+        0 if local else spilled,
+        None if blocks is None else max(1, blocks),
+        memory,
+        local,
     )
 
 

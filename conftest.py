@@ -21,8 +21,15 @@ from hypothesis.internal.conjecture import engine
 
 from tests.device_turns import device_turn
 
-# No deadline: two workers share two cores, and the first example of a test imports torch.
-hypothesis.settings.register_profile("checks", deadline=None, derandomize=True, database=None)
+# No deadline, and no check of how long an example took to make: two workers share two cores, and the first example of a
+# test imports torch. The verdict would be the machine's.
+hypothesis.settings.register_profile(
+    "checks",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000, print_blob=True)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or "checks"
 EXPLORES = PROFILE == "explore"

@@ -20,8 +20,8 @@ UNKNOWN_CACHE_BYTES = 64 * 2**20
 def cache_bytes(device: torch.device | str) -> int:
     """Bytes of the last cache before a device's memory; `UNKNOWN_CACHE_BYTES` where nothing says.
 
-    Asked of torch for an accelerator (`L2_cache_size`), of Linux for the CPU. `TILEHAL_CPU_CACHE_SIZE` overrules Linux: a
-    virtual machine may list the whole of a cache that it has only a part of, or no cache at all.
+    Asked of torch for an accelerator (`L2_cache_size`), of Linux for the CPU. `TILEHAL_CPU_CACHE_SIZE` overrules Linux:
+    a virtual machine may list the whole of a cache that it has only a part of, or no cache at all.
 
     Raises:
         TileHALError: the variable holds something that is not a size.

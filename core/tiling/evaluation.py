@@ -20,20 +20,27 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    candidate: Candidate, profile: Profile | TileHALError, shape: KernelShape, rules: Sequence[TileRule], chip: Chip
+    candidate: Candidate,
+    profile: Profile | TileHALError,
+    shape: KernelShape,
+    rules: Sequence[TileRule],
+    chip: Chip,
+    *,
+    grid_known: bool = True,
 ) -> Verdict:
     """The verdict on one candidate that no rule forbids.
 
     Args:
         profile: what it does, or why that cannot be known: the error it is traced with.
         rules: those that take part.
+        grid_known: as for :func:`core.tiling.feasibility.misfit`.
 
     Raises:
         BackendHookError: a rule raised, or gave a weight that is none.
     """
     if isinstance(profile, TileHALError):
         return candidate.refused(f"it cannot be traced: {summary(profile)}")
-    found = misfit(profile, chip)
+    found = misfit(profile, chip, grid_known=grid_known)
     if found is not None:
         return candidate.refused(found.reason, excess_bytes=found.excess_bytes)
     keyed = by_key(shape, candidate.tiles)

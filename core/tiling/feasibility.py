@@ -31,10 +31,16 @@ class Misfit:
     excess_bytes: int | None = None
 
 
-def misfit(profile: Profile, chip: Chip) -> Misfit | None:
-    """The first limit of the chip that a program is over, or None."""
+def misfit(profile: Profile, chip: Chip, *, grid_known: bool = True) -> Misfit | None:
+    """The first limit of the chip that a program is over, or None.
+
+    Args:
+        grid_known: False where sizes were assumed for symbolic dimensions: a call says how many blocks there are.
+    """
     for launch in profile.launches:
-        found = _memory(launch, chip) or _threads(launch, chip) or _grid(launch, chip)
+        found = _memory(launch, chip) or _threads(launch, chip)
+        if found is None and grid_known:
+            found = _grid(launch, chip)
         if found is not None:
             return found
     return None

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from core.errors import TileHALError
@@ -130,8 +131,9 @@ def rank(
     accepted, refused = candidates(shape, rules, overrides)
     symbols, notes = assumed(arguments)
     profiles = _Profiles(ProfileFamily.fit(tracer, factory.parameters, [one.tiles for one in accepted], symbols))
-    verdicts = [evaluate(one, profiles(one.tiles), shape, taking_part, chip) for one in accepted]
-    verdicts += _shrunk(verdicts, shape, taking_part, overrides, chip, profiles)
+    judge = partial(evaluate, shape=shape, rules=taking_part, chip=chip, grid_known=not symbols)
+    verdicts = [judge(one, profiles(one.tiles)) for one in accepted]
+    verdicts += _shrunk(verdicts, shape, taking_part, overrides, judge, profiles)
     ranked = _in_order(verdict for verdict in verdicts if verdict.status == "ranked")
     refused += [verdict for verdict in verdicts if verdict.status == "refused"]
     return Ranking(
@@ -171,7 +173,7 @@ def _shrunk(
     shape: KernelShape,
     rules: Sequence[TileRule],
     overrides: Tiles,
-    chip: Chip,
+    judge: Callable[[Candidate, Profile | TileHALError], Verdict],
     profiles: _Profiles,
 ) -> list[Verdict]:
     """Verdicts on smaller tiles: for each preferred configuration that is too large, and where all candidates are."""
@@ -190,7 +192,7 @@ def _shrunk(
         for step, profile in smaller(candidate, shape, overrides, profiles):
             if forbidding(shape, rules, step.tiles) is not None:
                 continue
-            verdict = evaluate(step, profile, shape, rules, chip)
+            verdict = judge(step, profile)
             if verdict.status == "ranked":
                 changes = ", ".join(
                     f"{name} {start.tiles[name]} -> {value}"

@@ -10,6 +10,7 @@ import pytest
 import tilelang.language as T
 
 import core
+from core.ops.conv2d import conv2d
 from core.tiling import KernelShape, Prediction, TileRule, rank
 from core.tiling.profile import Profile
 from tests.tiling.kernels import product, traced
@@ -204,6 +205,16 @@ def test_a_symbolic_dimension_is_ranked_at_a_size_that_fills_a_chip_and_it_is_sa
     assert [v.tiles for v in ranking.candidates] == [v.tiles for v in ranked(VALUES).candidates]
     assert ranking.fingerprint == product_fingerprint(arguments, ranking.candidates[0].tiles)
     assert ranking.fingerprint != ranked(VALUES).fingerprint
+
+
+def test_a_grid_of_sizes_that_are_assumed_refuses_nothing() -> None:
+    """4096 images of 4096 lines are too many blocks along one axis; nobody said that there are so many."""
+    extents = {"batch": 4096, "height": 4096, "width": 32, "channels": 64, "filters": 64, "size": 3}
+    given = conv2d.rank(**extents, target="cuda:a100")
+    assert not given.candidates
+    assert any("blocks along y" in verdict.reason for verdict in given.refused)
+    symbolic = conv2d.rank(**{**extents, "batch": T.dynamic("n"), "height": T.dynamic("h")}, target="cuda:a100")
+    assert symbolic.candidates
 
 
 def product_fingerprint(arguments: Mapping[str, Any], tiles: Mapping[str, Any]) -> str:

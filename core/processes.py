@@ -21,8 +21,8 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-#: Reads "+ GROUP" and "- GROUP" until the pipe ends, then ends the groups that are left: SIGTERM lets a compiler remove
-#: its temporary files, a second later comes SIGKILL.
+#: Reads "+ GROUP" and "- GROUP" until ". 0" or until the pipe ends, then ends the groups that are left: SIGTERM lets a
+#: compiler remove its temporary files, a second later comes SIGKILL.
 _GUARD = """
 trap '' HUP INT TERM
 groups=' '
@@ -30,6 +30,7 @@ while read -r sign group; do
     case $sign in
     +) groups="$groups$group " ;;
     -) case $groups in *" $group "*) groups="${groups%% "$group" *} ${groups#* "$group" }" ;; esac ;;
+    .) break ;;
     esac
 done
 left=
@@ -52,9 +53,11 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
     _guard.ready()
     process = subprocess.Popen(list(command), start_new_session=True, **options)
     try:
-        _guard.tell("+", process.pid)
+        _guard.add(process)
     except BaseException:  # Ctrl-C too: nobody else knows of it yet
-        end(process)
+        _signal_group(process, signal.SIGKILL)
+        process.wait()
+        forget(process)
         raise
     return process
 
@@ -62,9 +65,14 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
 def end(process: subprocess.Popen[Any], grace_s: float = 0.0) -> int:
     """Ends a process of :func:`start` with all that it started, and returns its exit status; once more does no harm.
 
+    One that was ended or forgotten is sent nothing, its number may be another's; nor is one that this process was
+    forked with, which is its parent's.
+
     Args:
         grace_s: how long it may take to obey SIGTERM, before SIGKILL; without, it is not asked.
     """
+    if not _guard.knows(process):
+        return process.wait()
     if grace_s:
         _signal_group(process, signal.SIGTERM)
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -77,7 +85,7 @@ def end(process: subprocess.Popen[Any], grace_s: float = 0.0) -> int:
 
 def forget(process: subprocess.Popen[Any]) -> None:
     """Says that a process of :func:`start` ended by itself: its number may be another's from now on."""
-    _guard.tell("-", process.pid)
+    _guard.remove(process)
 
 
 def _signal_group(process: subprocess.Popen[Any], number: signal.Signals) -> None:
@@ -89,8 +97,9 @@ class _Guard:
     """The guard of this process, started with its first child."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._groups: set[int] = set()
+        # Of the thread, not of the call: a signal's handler, which ends a child, may interrupt any of these.
+        self._lock = threading.RLock()
+        self._groups: dict[int, subprocess.Popen[Any]] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe = -1
         #: Guards of the processes that this one was forked from: not ours to wait for.
@@ -103,20 +112,22 @@ class _Guard:
                 self._stop()
                 self._start()
 
-    def tell(self, sign: str, group: int) -> None:
-        """Says that a group began (`+`) or ended (`-`); a guard that somebody ended is replaced."""
+    def add(self, process: subprocess.Popen[Any]) -> None:
+        """Says that a group began."""
         with self._lock:
-            if sign == "+":
-                self._groups.add(group)
-            elif group in self._groups:
-                self._groups.remove(group)
-            else:
-                return
-            try:
-                os.write(self._pipe, f"{sign} {group}\n".encode())
-            except OSError:
-                self._stop()
-                self._start()
+            self._groups[process.pid] = process
+            self._tell("+", process.pid)
+
+    def remove(self, process: subprocess.Popen[Any]) -> None:
+        """Says that a group ended, if it was not said before."""
+        with self._lock:
+            if self.knows(process):
+                del self._groups[process.pid]
+                self._tell("-", process.pid)
+
+    def knows(self, process: subprocess.Popen[Any]) -> bool:
+        """Whether a process was added here, and not removed."""
+        return self._groups.get(process.pid) is process
 
     def close(self) -> None:
         """At the end of this process: what is left is ended."""
@@ -126,12 +137,19 @@ class _Guard:
 
     def forked(self) -> None:
         """In a process made by fork: children and guard are its parent's, whose end must show in the pipe."""
-        self._lock = threading.Lock()
-        self._groups = set()
-        if self._process is not None:
-            os.close(self._pipe)
-            self._others.append(self._process)
-            self._process, self._pipe = None, -1
+        self._lock = threading.RLock()
+        self._groups = {}
+        self._close_pipe()  # another thread may have been about to start a guard, or to end one
+        self._others.append(self._process)
+        self._process = None
+
+    def _tell(self, sign: str, group: int) -> None:
+        """Writes to the guard; one that somebody ended is replaced, and told of every group that there is."""
+        try:
+            os.write(self._pipe, f"{sign} {group}\n".encode())
+        except OSError:
+            self._stop()
+            self._start()
 
     def _start(self) -> None:
         theirs, self._pipe = os.pipe()
@@ -146,8 +164,7 @@ class _Guard:
                 start_new_session=True,
             )
         except OSError:
-            os.close(self._pipe)
-            self._pipe = -1
+            self._close_pipe()
             raise
         finally:
             os.close(theirs)
@@ -157,10 +174,16 @@ class _Guard:
     def _stop(self) -> None:
         if self._process is None:
             return
-        os.close(self._pipe)
-        self._pipe = -1
+        with contextlib.suppress(OSError):  # nobody reads any more
+            os.write(self._pipe, b". 0\n")  # what was forked behind Python's back may have the pipe open as well
+        self._close_pipe()
         self._process.wait()
         self._process = None
+
+    def _close_pipe(self) -> None:
+        pipe, self._pipe = self._pipe, -1
+        if pipe >= 0:
+            os.close(pipe)
 
 
 _guard = _Guard()

@@ -203,6 +203,85 @@ def test_a_child_that_ended_is_forgotten():
     assert processes.end(other) == -signal.SIGKILL
 
 
+def test_what_was_forgotten_is_not_ended_when_its_number_is_anothers():
+    """The second process stands for one that was given the number of the first."""
+    first = processes.start(["true"])
+    first.wait()
+    processes.forget(first)
+    second = processes.start(["sh", "-c", "read line; exit 7"], stdin=subprocess.PIPE)
+    first.pid = second.pid
+    try:
+        assert processes.end(first) == 0
+        second.communicate(b"line\n")
+        assert second.returncode == 7
+    finally:
+        processes.end(second)
+
+
+def test_a_fork_does_not_end_its_parents_children(tmp_path):
+    code = """
+    import os, subprocess
+    ours = processes.start(["sh", "-c", "read line; exit 7"], stdin=subprocess.PIPE)
+    fork = os.fork()
+    if fork == 0:
+        processes.end(ours)
+        os._exit(0)
+    os.waitpid(fork, 0)
+    ours.communicate(b"line\\n")
+    sys.exit(ours.returncode)
+    """
+    with python(code, tmp_path) as parent:
+        assert parent.wait(60) == 7
+
+
+def test_the_end_of_a_process_does_not_wait_for_who_else_has_the_pipe_to_the_guard(tmp_path):
+    code = """
+    import subprocess
+    processes.end(processes.start(["sleep", "300"]))
+    other = subprocess.Popen(["sleep", "300"], pass_fds=[processes._guard._pipe])
+    pathlib.Path("other").write_text(f"{other.pid}\\n")
+    """
+    with python(code, tmp_path) as parent:
+        (other,) = written(tmp_path / "other")
+        try:
+            parent.wait(60)
+        finally:
+            os.kill(other, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("ending", [False, True], ids=["a guard is being started", "a guard is being ended"])
+def test_a_fork_meanwhile_begins_without_guard_and_pipe(ending):
+    guard = processes._Guard()
+    theirs, pipe = os.pipe()
+    if ending:
+        os.close(pipe)
+        guard._process = subprocess.Popen(["true"])
+    else:
+        guard._pipe = pipe
+    process = guard._process
+    guard.forked()
+    os.close(theirs)
+    assert (guard._process, guard._pipe) == (None, -1)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(pipe)
+    if process is not None:
+        process.wait()
+
+
+def test_a_handler_of_a_signal_may_end_a_child_while_the_guard_is_told_of_another(tmp_path):
+    """As the handler of a program that uses us does: it runs in between whatever the main thread does."""
+    code = """
+    child = processes.start(["sleep", "300"])
+    with processes._guard._lock:
+        processes.end(child)
+    """
+    with python(code, tmp_path) as parent:
+        try:
+            assert parent.wait(60) == 0
+        finally:
+            parent.kill()
+
+
 def test_nothing_is_left_running_any_other_way():
     """`subprocess.run` with a limit waits for what it starts; what goes on by itself is started by `core.processes`."""
     sources = [*ROOT.glob("core/**/*.py"), *(p for p in ROOT.glob("backends/**/*.py") if "tests" not in p.parts)]

@@ -267,6 +267,8 @@ class _Run:
             # What would not be done in time was not begun.
             out_of_time=not interrupted and any(shape.waiting and not shape.error for shape in found),
         )
+        if report.out_of_time:
+            site.abort()  # before the deadline too: what is still being compiled would be waited for
         if interrupted:
             raise TuningInterrupted(report)
         return report

@@ -298,6 +298,7 @@ class TestStopping:
         monkeypatch.setattr("core.tuning.shape_run.ShapeRun._needed_s", 3600.0)
         report = twice.tune(1024, store=store, budget_s=600.0, **QUICK)
         assert not site.measuring
+        assert site.aborted
         assert report.out_of_time
         assert report.shapes[0].waiting == 2
 

@@ -176,8 +176,10 @@ def _define(
             return function(**given, **_options(options))
         function(**given, out=out, **_options(options))
         if not only_shapes():
-            # A backward that saved what is written must not read what is in it now.
-            torch.autograd.graph.increment_version([out] if isinstance(out, torch.Tensor) else out)
+            for written in [out] if isinstance(out, torch.Tensor) else out:
+                if not written.is_inference():  # which has no version
+                    # A backward that saved what is written must not read what is in it now.
+                    torch.autograd.graph.increment_version(written)
         return None
 
     def fake(*values: Any, **keywords: Any) -> Any:

@@ -205,6 +205,25 @@ def test_numbers_that_vary_are_those_of_each_call() -> None:
     assert [kernel.config.tiles["block_M"] for kernel in functional.kernels()] == [16, 32]
 
 
+def test_memory_is_counted_as_changed_as_every_torch_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older ones take one tensor at a time, and none that was made in inference mode."""
+    counted = []
+
+    def of_one(tensor: torch.Tensor) -> None:
+        assert not tensor.is_inference()
+        counted.append(tensor)
+
+    monkeypatch.setattr(torch.autograd.graph, "increment_version", of_one)
+    x, gain = torch.randn(5, 64), torch.ones(64)
+    with torch.inference_mode():
+        total = torch.empty_like(x)
+    memory = [torch.empty_like(x), total]
+    torch.ops.tilehal.add_rmsnorm.into(x, x, gain, out=memory, options=repr(ROWS))
+    assert len(counted) == 1
+    assert counted[0] is memory[0]
+    torch.testing.assert_close(total, 2 * x)
+
+
 def test_written_memory_counts_as_changed() -> None:
     x = torch.randn(5, 64)
 

@@ -99,7 +99,7 @@ class _Reader:
         environment = environments.get(self._text(row, "environment", place))
         if environment is None:
             self.refuse(f"{place}.environment", f"there is no environment {row['environment']!r}")
-        options = row.get("options") or {}
+        options = self._mapping(row, "options", place) if row.get("options") else {}
         key = Key(
             kernel=self._text(row, "kernel", place),
             fingerprint=self._text(row, "fingerprint", place),

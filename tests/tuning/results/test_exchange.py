@@ -94,6 +94,7 @@ def changed(text, change):
         (lambda d: d["results"][0]["outcomes"][0].pop("median_s"), "results[0].outcomes[0].median_s"),
         (lambda d: d["results"][0]["outcomes"][0]["tiles"].update(block=[1]), "results[0].outcomes[0].tiles.block"),
         (lambda d: d["results"][0].update(outcomes={}), "results[0].outcomes: it is no list"),
+        (lambda d: d["results"][0].update(options="fast_math"), "results[0].options: 'fast_math' is no object"),
         (lambda d: d["environments"].update(x={"device": "y"}), "environments.x"),
     ],
 )

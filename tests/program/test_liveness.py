@@ -68,3 +68,57 @@ def test_what_the_next_iteration_uses_is_always_wanted() -> None:
     own = found(main)
     assert own["before"] == Liveness(None, None)
     assert own["sums"] == Liveness(None, None)
+
+
+def test_what_each_iteration_adds_to_or_uses_is_not_passed_on_to_the_next_statement() -> None:
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            sums = T.alloc_fragment((64,), "float32")
+            factor = T.alloc_fragment((64,), "float32")
+            scaled = T.alloc_fragment((64,), "float32")
+            added = T.alloc_fragment((64,), "float32")
+            unrolled = T.alloc_fragment((64,), "float32")
+            for i in T.Parallel(64):
+                factor[i] = i
+            T.clear(sums)
+            for k in T.serial(8):
+                if k < 7:
+                    for i in T.Parallel(64):
+                        scaled[i] = i * k * factor[i]
+                    T.clear(unrolled)
+                    for _ in T.unroll(4):
+                        for i in T.Parallel(64):
+                            unrolled[i] += scaled[i]
+                    for i in T.Parallel(64):
+                        added[i] = unrolled[i] + 1
+                    for i in T.Parallel(64):
+                        sums[i] += added[i]
+            T.copy(sums, B)
+
+    own = found(main)
+    assert own["sums"].steps is None
+    assert own["factor"].steps is None
+    assert (own["scaled"].steps, own["unrolled"].steps, own["added"].steps) == (2, 2, 1)
+
+
+def test_what_one_branch_alone_writes_anew_is_wanted_until_then() -> None:
+    def kernel(otherwise: bool) -> Any:
+        @T.prim_func
+        def main(n: T.int32, A: T.Tensor((64,), "float32"), B: T.Tensor((3, 64), "float32")):
+            with T.Kernel(1, threads=32):
+                x = T.alloc_fragment((64,), "float32")
+                T.copy(A, x)  # 0
+                T.copy(x, B[0, 0])  # 1
+                T.copy(A, B[1, 0])  # 2
+                if n > 4:  # 3
+                    T.clear(x)  # 4
+                else:
+                    if otherwise:
+                        T.fill(x, 1)
+                T.copy(x, B[2, 0])
+
+        return main
+
+    assert found(kernel(otherwise=False))["x"].idle is None
+    assert found(kernel(otherwise=True))["x"].idle == (2, 4)

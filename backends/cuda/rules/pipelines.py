@@ -9,7 +9,7 @@ flight. One bulk copy in the loop is enough: its copies are then made by warps o
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,9 @@ def refused(chip: Chip, launch: LaunchProfile, options: Mapping[str, Any]) -> st
         if not loop.uncounted or loop.ahead or loop.stages < 1:
             continue
         products = sum(product.loop == index for product in launch.products)
-        if loop.stages + (products > 1) < _TOO_MANY or _copied_in_bulk(chip, launch, index, options):
+        copies = _copies(launch, index)
+        # What goes to registers straight from global memory is not copied while threads go on.
+        if loop.stages + (products > 1) < _TOO_MANY or not copies or _any_in_bulk(chip, copies, options):
             continue
         return (
             f"{loop.stages} stages of copies that are not in bulk, in a loop whose length is no constant:"
@@ -49,16 +51,18 @@ def refused(chip: Chip, launch: LaunchProfile, options: Mapping[str, Any]) -> st
     return None
 
 
-def _copied_in_bulk(chip: Chip, launch: LaunchProfile, loop: int, options: Mapping[str, Any]) -> bool:
-    if not copy_threads(chip):
-        return False
-    return any(
-        access.mode == "read"
-        and access.onchip == "shared"
-        and _inside(launch, access.loop, loop)
-        and _even_strides(access, bool(options.get("aligned_rows")))
+def _copies(launch: LaunchProfile, loop: int) -> list[GlobalAccess]:
+    """What a loop copies from global to shared memory."""
+    return [
+        access
         for access in launch.accesses
-    )
+        if access.mode == "read" and access.onchip == "shared" and _inside(launch, access.loop, loop)
+    ]
+
+
+def _any_in_bulk(chip: Chip, copies: Sequence[GlobalAccess], options: Mapping[str, Any]) -> bool:
+    promised = bool(options.get("aligned_rows"))
+    return bool(copy_threads(chip)) and any(_even_strides(access, promised) for access in copies)
 
 
 def _inside(launch: LaunchProfile, inner: int, outer: int) -> bool:

@@ -16,7 +16,6 @@ from core.ops.attention import attention
 from core.ops.gemm import gemm
 from core.ops.mla import mla_decode
 from core.tiling import Candidate, KernelShape, MatrixProduct, TileParameter, Tiles, Verdict, candidates
-from core.tiling.problem import TileProblem
 
 import tilelang.language as T  # isort: skip
 
@@ -361,6 +360,9 @@ def test_a_pipeline_of_uneven_length_needs_bulk_copies(
     with pytest.raises(core.UnsupportedOp, match=refusal) as caught:
         core.compile(prim_func, target=target, build=False)
     assert "num_stages=1" in caught.value.hint
+    location = caught.value.location
+    assert location is not None
+    assert "T.Pipelined" in Path(location.file).read_text().splitlines()[location.line - 1]
 
 
 def symbols(names: str) -> dict[str, Any]:
@@ -382,8 +384,8 @@ def symbols(names: str) -> dict[str, Any]:
 def test_products_along_a_symbolic_k_have_the_stages_that_lower(
     target: str, symbolic: str, options: dict[str, bool], deep: bool
 ) -> None:
-    problem = TileProblem.of(gemm, (), symbols(symbolic), target, options)
-    ranked = [verdict.tiles["num_stages"] for verdict in problem.ranking().candidates]
+    ranking = gemm.rank(**symbols(symbolic), target=target, options=options)
+    ranked = [verdict.tiles["num_stages"] for verdict in ranking.candidates]
     assert max(ranked) > 2 if deep else set(ranked) == {2}
 
 
@@ -405,9 +407,24 @@ def test_stages_that_would_not_lower_are_refused_before_lowering(monkeypatch: py
     promised = core.compile(deep, target="cuda:h200", build=False, options={"aligned_rows": True})
     assert "tma_load" in promised.get_kernel_source()
     assert core.compile(gemm(**extents, **fixed, num_stages=2), target="cuda:h200", build=False)
-    location = caught.value.location
-    assert location is not None
-    assert "T.Pipelined" in Path(location.file).read_text().splitlines()[location.line - 1]
+
+
+def test_stages_of_a_loop_that_copies_nothing_to_shared_memory_may_be_any_number() -> None:
+    rows = T.dynamic("rows")
+
+    @T.prim_func
+    def main(A: T.Tensor((rows, 64), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=64):
+            x = T.alloc_fragment((64,), "float32")
+            total = T.alloc_fragment((64,), "float32")
+            T.clear(total)
+            for row in T.Pipelined(rows, num_stages=3):
+                T.copy(A[row, 0], x)
+                for i in T.Parallel(64):
+                    total[i] += x[i]
+            T.copy(total, B)
+
+    assert "cp_async" not in core.compile(main, target="cuda:a100", build=False).get_kernel_source()
 
 
 #: Microseconds of a call on an H200 by batch, heads and keys, the fastest first; by variant, block_N, threads, splits.

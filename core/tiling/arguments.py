@@ -81,7 +81,8 @@ def _check_dtype(factory: KernelFactory, name: str, value: Any, *, is_dtype: boo
     """Raises KernelError for a text that is spelt like a dtype and is none, and for no text where a dtype is wanted."""
     wrong = has_odd_bits(value) if isinstance(value, str) else False
     if is_dtype:
-        wrong = wrong or value in (None, "") or isinstance(value, (int, float, list, tuple, dict))
+        # Compared by identity: NumPy's float64 equals None.
+        wrong = wrong or value is None or isinstance(value, (int, float, list, tuple, dict)) or str(value) == ""
     if wrong:
         raise KernelError(
             f"{factory.name}: {name}={value!r} is no dtype",

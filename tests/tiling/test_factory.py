@@ -351,6 +351,11 @@ def test_whole_numbers_of_numpy_are_pythons_and_tensors_are_none() -> None:
     for dtype in (None, "", 16, ["float32"]):
         with pytest.raises(core.KernelError, match="is no dtype"):
             add.compile(8, 8, target="cpu", dtype=dtype)
+    for name in ("float16", "float64"):  # NumPy's float64 equals None
+        assert (
+            add.compile(8, 8, target="cpu", dtype=np.dtype(name), build=False).lowered.signature.arguments[0].dtype
+            == name
+        )
 
 
 def test_a_misspelt_argument_or_tile_parameter_is_named() -> None:

@@ -218,10 +218,19 @@ class KernelFactory:
 
         return compile_kernel(self, *args, target=target, **options)
 
-    def rank(self, *args: Any, target: str | Target | Chip = "auto", **kwargs: Any) -> Ranking:
+    def rank(
+        self,
+        *args: Any,
+        target: str | Target | Chip = "auto",
+        options: Mapping[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> Ranking:
         """The ranking of this kernel's candidates for `target`, without compiling anything: what compiling would try.
 
         Takes the arguments of :meth:`compile`; tile parameters among them are used as they are. See docs/tiling.md.
+
+        Args:
+            options: the backend's options to rank under, as for :meth:`compile`: rules may ask for them.
 
         Raises:
             TargetNotFound, BackendLoadError: the target cannot be resolved.
@@ -230,7 +239,7 @@ class KernelFactory:
         """
         from core.tiling.problem import TileProblem
 
-        return TileProblem.of(self, args, kwargs, target).ranking()
+        return TileProblem.of(self, args, kwargs, target, options).ranking()
 
     def tune(self, *args: Any, target: str | Target | Chip = "auto", **options: Any) -> TuneReport:
         """Measures the best candidates on the chip and remembers what came out; later compilations use it.

@@ -81,7 +81,7 @@ def plan_shape(
             f"{factory.name}: every tile parameter is given, there is nothing to tune",
             hint="leave out those that are to be found",
         )
-    ranking = factory.rank(target=chip, **arguments, **fixed)
+    ranking = factory.rank(target=chip, options=options.backend, **arguments, **fixed)
     if not ranking.candidates:
         reasons = dict.fromkeys(verdict.reason for verdict in ranking.refused)
         raise TuningError(

@@ -8,6 +8,7 @@ import tilelang.language as T
 import core
 from core.compiler.artifacts import CompileOptions
 from core.errors import TuningError
+from core.ops.gemm import gemm
 from core.tuning.environment import Environment
 from core.tuning.planning import plan_shape, smaller_arguments, structural_arguments
 from core.tuning.workers.shipping import pack
@@ -76,6 +77,20 @@ def test_a_plan_is_the_best_of_the_ranking_under_a_key_of_everything_that_matter
     assert (found.key.chip, found.key.environment, found.key.options) == ("cuda:h200", ENVIRONMENT, "")
     assert found.structural == ("width",)
     assert found.smaller(scores, TILES).arguments["batch"] == 2
+
+
+def test_a_plan_is_ranked_under_the_options_that_its_candidates_are_compiled_with():
+    symbolic = {name: T.dynamic(name) for name in "MNK"}
+    arguments = gemm.arguments((), symbolic)
+
+    def most_stages(**backend):
+        options = CompileOptions(backend=backend)
+        chip = core.chip("cuda:h200")
+        found = plan_shape(gemm, pack(gemm), arguments, {}, chip, options, ENVIRONMENT, 5)
+        return max(verdict.tiles["num_stages"] for verdict in found.candidates)
+
+    assert most_stages() == 2
+    assert most_stages(aligned_rows=True) > 2
 
 
 def test_given_tiles_and_options_make_another_key():

@@ -144,7 +144,7 @@ def test_an_estimate_of_room_does_not_refuse_what_the_user_asked_for(acme: Acme,
     from core.tiling import evaluation
     from core.tiling.feasibility import Misfit
 
-    monkeypatch.setattr(evaluation, "misfit", lambda profile, chip: Misfit("too large by estimate", 1))
+    monkeypatch.setattr(evaluation, "misfit", lambda profile, chip, **_: Misfit("too large by estimate", 1))
     tiles = {"block_M": 64, "block_N": 64, "block_K": 32, "num_stages": 2, "threads": 128}
     assert product.rank(*SHAPE, target="acme", **tiles).candidates == ()
     assert product.compile(*SHAPE, target="acme", **tiles).config.tiles == tiles

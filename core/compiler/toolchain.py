@@ -214,7 +214,8 @@ def run_tool(
     Raises:
         ToolchainNotFound: the program cannot be started.
         BuildFailed: it failed (and `check`), or did not finish in time. `details` has `command`, `directory`,
-            `returncode`, `output`, `source`, and `transient`: true when trying again may succeed (a timeout, a signal).
+            `returncode`, `output`, `source`, `transient`: true when trying again may succeed (a timeout, a signal), and
+            `timeout_s`: the limit that it did not keep, else None.
     """
     words = tuple(str(word) for word in command)
     environment = {**os.environ, "LC_ALL": "C", **(env or {})}
@@ -318,6 +319,7 @@ def _failure(
             "output": output,
             "source": None if source is None else str(source),
             "transient": timed_out_after_s is not None or result.returncode < 0,
+            "timeout_s": timed_out_after_s,
         },
     )
 

@@ -136,6 +136,7 @@ class TestRunTool:
             "output": "kernel.cpp:1: expected expression",
             "source": str(source),
             "transient": False,
+            "timeout_s": None,
         }
 
     def test_a_long_message_is_cut_in_the_text_and_whole_in_the_details(self, tmp_path):

@@ -251,6 +251,16 @@ class TestResuming:
         assert store.results()[0].best.median_s > 1e-8
 
 
+    def test_what_the_compilers_limit_ended_is_tried_again(self, ranked, store, tmp_path, monkeypatch):
+        """The limit is no part of what results belong to."""
+        monkeypatch.setenv("TILEHAL_CACHE_DIR", str(tmp_path / "cache"))
+        ranked(*of_block(64))
+        hurried = twice.tune(1024, store=store, options={"timeout_s": 1e-3}, **QUICK).shapes[0]
+        assert [outcome.status for outcome in hurried.outcomes] == ["timeout"]
+        again = twice.tune(1024, store=store, **QUICK).shapes[0]
+        assert [outcome.status for outcome in again.outcomes] == ["ok"]
+
+
 class TestStopping:
     def test_ctrl_c_keeps_what_was_measured_and_the_next_run_goes_on(self, ranked, store, monkeypatch):
         ranked(*of_block(64, 32, 16, 8, 128))

@@ -19,6 +19,7 @@ from multiprocessing.connection import Connection
 from core.errors import (
     BackendHookError,
     BackendLoadError,
+    BuildFailed,
     DeviceUnavailable,
     LaunchError,
     TargetNotFound,
@@ -101,6 +102,9 @@ def _failed(job: Job, error: TileHALError) -> Reply:
         return _no_room(summary(error))
     if isinstance(error, _IMPOSSIBLE) and not isinstance(error, BackendHookError):
         return Reply.impossible(error)
+    limit_s = error.details.get("timeout_s") if isinstance(error, BuildFailed) else None
+    if limit_s is not None:  # of the compiler, which is in no key: with another it may be built
+        return Reply("timeout", summary(error), {"timeout_s": limit_s, "error": error.to_json()})
     compiling = isinstance(job, CompileJob) or not isinstance(error, LaunchError)
     return Reply(
         "build" if compiling else "launch",

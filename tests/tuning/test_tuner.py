@@ -250,7 +250,6 @@ class TestResuming:
         assert any(note.startswith("block=64 threads=128 took 1e-06 us in an earlier run") for note in again.notes)
         assert store.results()[0].best.median_s > 1e-8
 
-
     def test_what_the_compilers_limit_ended_is_tried_again(self, ranked, store, tmp_path, monkeypatch):
         """The limit is no part of what results belong to."""
         monkeypatch.setenv("TILEHAL_CACHE_DIR", str(tmp_path / "cache"))

@@ -308,6 +308,7 @@ class _Reader(TomlFile):
             if (
                 not isinstance(variant, dict)
                 or set(variant) - {"note"} != {"name", "types"}
+                or not _is_strings(variant["types"])
                 or len(variant["types"]) != 3
             ):
                 self.fail(place(node, where), 'a variant is { name = "...", types = [a, b, accumulator] }')

@@ -151,6 +151,13 @@ FAULTS = [
         34,
     ),
     (
+        'types = ["float16", "float16", "float32"]',
+        "types = [16, 16, 32]",
+        "families.base.matrix_instructions.mma",
+        "a variant is",
+        29,
+    ),
+    (
         'scopes = ["shared"]',
         'scopes = ["shraed"]',
         "families.base.memories.shared.scopes",

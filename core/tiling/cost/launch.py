@@ -33,8 +33,6 @@ def launch_time(
 ) -> LaunchTime:
     """The time of a launch from the times of the blocks that stand for its grid, in launch order."""
     blocks = launch.blocks
-    if not blocks:
-        return LaunchTime(m.cost["launch_s"], 0, {"launch": m.cost["launch_s"]})
     resident = residency.blocks or 1
     slots = m.slots(resident, launch.cluster)
     waves = ceil(blocks / slots)

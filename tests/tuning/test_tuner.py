@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import uuid
 from concurrent.futures import Future
 from dataclasses import replace
 from types import SimpleNamespace
@@ -250,13 +251,13 @@ class TestResuming:
         assert any(note.startswith("block=64 threads=128 took 1e-06 us in an earlier run") for note in again.notes)
         assert store.results()[0].best.median_s > 1e-8
 
-    def test_what_the_compilers_limit_ended_is_tried_again(self, ranked, store, tmp_path, monkeypatch):
+    def test_what_the_compilers_limit_ended_is_tried_again(self, ranked, store):
         """The limit is no part of what results belong to."""
-        monkeypatch.setenv("TILEHAL_CACHE_DIR", str(tmp_path / "cache"))
+        flags = [f"-DRUN_{uuid.uuid4().hex}"]  # what was compiled before is in the cache
         ranked(*of_block(64))
-        hurried = twice.tune(1024, store=store, options={"timeout_s": 1e-3}, **QUICK).shapes[0]
+        hurried = twice.tune(1024, store=store, compile_flags=flags, options={"timeout_s": 1e-3}, **QUICK).shapes[0]
         assert [outcome.status for outcome in hurried.outcomes] == ["timeout"]
-        again = twice.tune(1024, store=store, **QUICK).shapes[0]
+        again = twice.tune(1024, store=store, compile_flags=flags, **QUICK).shapes[0]
         assert [outcome.status for outcome in again.outcomes] == ["ok"]
 
 

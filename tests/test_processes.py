@@ -44,7 +44,8 @@ def written(*paths: Path) -> list[int]:
 
 
 PRELUDE = f"""
-import pathlib, sys, threading, time
+import pathlib, signal, sys, threading, time
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may ignore it, as nohup does
 sys.path.insert(0, {str(ROOT)!r})
 from core import processes
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from core._tilelang import import_tilelang
 from core.ops._attention_steps import in_base_two
-from core.ops._mla_launch import Shapes
+from core.ops._mla_launch import Shapes, decode
 from core.ops.mla_hopper import two_groups
 
 import_tilelang()
@@ -14,23 +14,8 @@ import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm
 
 def first_launch(shapes: Shapes) -> Any:
     """The PrimFunc of `two_groups_in_turn` without the launch that combines."""
-    batch, M, N, dim, rope, _, dtype = shapes
-    attend = two_groups(shapes, base2=in_base_two(None, dim + rope), in_turn=True)
-
-    @T.prim_func
-    def main(
-        Q: T.Tensor((batch, M, dim), dtype),
-        Q_rope: T.Tensor((batch, M, rope), dtype),
-        KV: T.Tensor((batch, N, dim), dtype),
-        K_rope: T.Tensor((batch, N, rope), dtype),
-        lengths: T.Tensor((batch,), "int32"),
-        O: T.Tensor((batch, M, dim), dtype),  # noqa: E741  (the papers' letter)
-        partial: T.Tensor((*shapes.kept, dim), "float32"),
-        lse: T.Tensor(shapes.kept, "float32"),
-    ):
-        attend(Q, Q_rope, KV, K_rope, lengths, O, partial, lse)
-
-    return main
+    attend = two_groups(shapes, base2=in_base_two(None, shapes.dim + shapes.rope), in_turn=True)
+    return decode(shapes, attend, combined=False)
 
 
 def second_launch(shapes: Shapes, together: int, parts: int, threads: int) -> Any:

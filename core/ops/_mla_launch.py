@@ -37,14 +37,16 @@ class Shapes(NamedTuple):
         return (self.splits, self.batch, self.M) if self.splits > 1 else (1, 1, 1)
 
 
-def decode(shapes: Shapes, attend: Callable[..., Any]) -> Any:
+def decode(shapes: Shapes, attend: Callable[..., Any], *, combined: bool = True) -> Any:
     """The PrimFunc: the launch that a schedule makes of it, and the one that combines.
 
     Args:
         attend: a macro with a launch, called with the eight tensors.
+        combined: False leaves the second launch out, to time or to simulate the first by itself.
     """
     batch, M, N, dim, rope, splits, dtype = shapes
     combine = _combine(shapes)
+    combines = combined and splits > 1
 
     @T.prim_func
     def main(
@@ -58,7 +60,7 @@ def decode(shapes: Shapes, attend: Callable[..., Any]) -> Any:
         lse: T.Tensor(shapes.kept, "float32"),
     ):
         attend(Q, Q_rope, KV, K_rope, lengths, O, partial, lse)
-        if splits > 1:
+        if combines:
             combine(O, partial, lse)
 
     return main

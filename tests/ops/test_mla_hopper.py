@@ -4,7 +4,6 @@ import re
 from typing import Any
 
 import pytest
-import tilelang.language as T
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +12,7 @@ from core.conformance.schedules import Deadlock, MissingFence, Race, RegistersIn
 from core.errors import KernelError
 from core.ops import mla_hopper
 from core.ops._attention_steps import in_base_two
-from core.ops._mla_launch import Shapes
+from core.ops._mla_launch import Shapes, decode
 from core.ops.mla import mla_decode
 from tests.conformance.schedules.mutants import first_fault, mutant
 from tests.kernels.case import torch_dtype
@@ -33,23 +32,8 @@ CASES: list[Case] = [
 
 def attending(shapes: Shapes, make: Any = mla_hopper.two_groups, in_turn: bool = False) -> Any:
     """A PrimFunc of the first launch alone, ready to be simulated."""
-    batch, M, N, dim, rope, _, dtype = shapes
-    attend = make(shapes, base2=in_base_two(None, dim + rope), in_turn=in_turn)
-
-    @T.prim_func
-    def main(
-        Q: T.Tensor((batch, M, dim), dtype),
-        Q_rope: T.Tensor((batch, M, rope), dtype),
-        KV: T.Tensor((batch, N, dim), dtype),
-        K_rope: T.Tensor((batch, N, rope), dtype),
-        lengths: T.Tensor((batch,), "int32"),
-        O: T.Tensor((batch, M, dim), dtype),  # noqa: E741  (the papers' letter)
-        partial: T.Tensor((*shapes.kept, dim), "float32"),
-        lse: T.Tensor(shapes.kept, "float32"),
-    ):
-        attend(Q, Q_rope, KV, K_rope, lengths, O, partial, lse)
-
-    return prepare(main)
+    attend = make(shapes, base2=in_base_two(None, shapes.dim + shapes.rope), in_turn=in_turn)
+    return prepare(decode(shapes, attend, combined=False))
 
 
 def tensors(shapes: Shapes, lengths: list[int], device: str = "cpu") -> list[torch.Tensor]:

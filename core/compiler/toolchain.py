@@ -290,7 +290,7 @@ def _failure(
 ) -> BuildFailed:
     hint = "read the source where it is, or run the command again in that folder"
     if timed_out_after_s is not None and has_option:
-        hint = 'give it longer: options={"timeout_s": SECONDS}, or `tilehal compile --timeout SECONDS`'
+        hint = 'give it longer: options={"timeout_s": SECONDS}, or `tilehal compile --timeout 20m`'
     program = Path(result.command[0]).name
     if timed_out_after_s is not None:
         what = f"did not finish within {timed_out_after_s:g} s and was stopped"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import select
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO
@@ -36,20 +38,24 @@ class Other:
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            bufsize=0,  # a line that is read ahead is one that select does not see
         )
         assert self.says() == "wants"
 
-    def stream(self, stream: IO[str] | None) -> IO[str]:
+    def stream(self, stream: IO[bytes] | None) -> IO[bytes]:
         assert stream is not None
         return stream
 
     def says(self) -> str:
-        return self.stream(self.process.stdout).readline().strip()
+        assert select.select([self.stream(self.process.stdout)], [], [], 60)[0], "it says nothing"
+        return self.stream(self.process.stdout).readline().decode().strip()
+
+    def waits(self) -> bool:
+        """Whether it does not have its turn yet; had it not to wait, it would say so at once."""
+        return not select.select([self.stream(self.process.stdout)], [], [], 0.3)[0]
 
     def end(self) -> None:
-        self.stream(self.process.stdin).write("\n")
-        self.stream(self.process.stdin).flush()
+        self.stream(self.process.stdin).write(b"\n")
         assert self.says() == "done"
         self.process.communicate(timeout=60)
 
@@ -80,11 +86,14 @@ def test_one_that_wants_it_alone_waits_and_those_after_it_do_not_overtake(tmp_pa
     first = Other("shared", tmp_path)
     assert first.says() == "has"
     alone = Other("alone", tmp_path)
+    until = time.monotonic() + 60
     while free(tmp_path):  # until it stands in the door
-        assert alone.process.poll() is None
+        assert time.monotonic() < until
     late = Other("shared", tmp_path)
+    assert alone.waits()
     first.end()
     assert alone.says() == "has"
+    assert late.waits()
     assert not free(tmp_path)
     alone.end()
     assert late.says() == "has"

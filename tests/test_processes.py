@@ -189,7 +189,7 @@ def test_what_ignores_sigterm_is_killed():
         assert stubborn.stdout is not None
         stubborn.stdout.readline()
         subprocess.run(["/bin/sh", "-c", processes._GUARD], input=f"+ {stubborn.pid}\n", text=True, check=False)
-        assert stubborn.wait() == -signal.SIGKILL
+        assert stubborn.wait(60) == -signal.SIGKILL
 
 
 def test_a_child_that_ended_is_forgotten():

@@ -123,6 +123,7 @@ def test_source_on_stdout_leaves_no_room_for_a_report(file, capsys):
         ("tiled", ["--dynamic", "N", "--param", "N=4"], "N is given by --param and by --dynamic"),
         ("tiled", ["--dynamic", "N", "--dynamic", "N"], "--dynamic N is given twice"),
         ("tiled", ["--dynamic", "N=0", "--run"], "is not NAME or NAME=EXTENT"),
+        ("tiled", ["--dynamic", "=4", "--run"], "is not NAME or NAME=EXTENT"),
         ("tiled", ["--param", "N=dynamic"], "--dynamic N in the shell"),
         ("tiled", ["--param", "N=512,1024"], "give one N at a time"),
         ("tiled", ["--param", "N=0"], "N=0, and N is the extent that block divides"),

@@ -202,6 +202,7 @@ def test_a_size_that_is_known_at_calls_only_is_measured_at_the_extent_given(file
         (["tune", "--list", "--clear"], "--list and --clear are different commands"),
         (["tune", "{file}:plain", "--param", "M=1"], "is no @core.kernel factory"),
         (["tune", "{file}:twice", "--param", "M=1", "--budget", "soon"], "--budget 'soon' is not a time"),
+        (["tune", "{file}:twice", "--param", "M=1", "--budget", "1h30m"], "--budget '1h30m' is not a time"),
         (["tune", "{file}:twice", "--param", "M=1", "--budget", "0s"], "--budget '0s' is no time at all"),
         (["compile", "{file}:twice", "--param", "M=1", "--timeout", "soon"], "--timeout 'soon' is not a time"),
         (["bench", "--budget", "soon"], "--budget 'soon' is not a time"),

@@ -150,11 +150,13 @@ def test_dtypes_and_extents_are_known_without_running() -> None:
     assert ops.conv2d(meta(2, 9, 8, 16), meta(3, 3, 16, 4), 2, 1).shape == (2, 5, 4, 4)
 
 
+LEAF = torch.empty(8, 64, requires_grad=True)
 WRONG: list[tuple[Callable[[torch.Tensor], Any], type[Exception], str]] = [
     (lambda x: functional.softmax(x.mT), core.ShapeMismatch, "has strides"),
     (lambda x: functional.gemm(x, x), core.ShapeMismatch, "is no product of matrices"),
     (lambda x: functional.rmsnorm(x, x[0], eps=-1.0), core.KernelError, "eps=-1.0"),
     (lambda x: functional.softmax(x * x.clone().requires_grad_()), core.LaunchError, "softmax has no backward"),
+    (lambda x: functional.softmax(x, out=LEAF), core.LaunchError, "softmax has no backward"),
 ]
 
 

@@ -317,6 +317,7 @@ def test_a_size_that_nothing_tiles_is_1_or_more_too() -> None:
             call(-1, *rest, target="cuda:h200")
     with pytest.raises(core.KernelError, match=r"batch=\[1\], and batch is an int"):
         negated.compile([1], 64, target="cpu")
+    assert type(negated.arguments((np.int64(2), 64), {})["batch"]) is int
     with pytest.raises(core.KernelError, match=r"dim=0 .*where a kernel's size is wanted"):
         attention.compile(1, 8, 8, 64, 64, 0, target="cuda:h200")
 

@@ -57,5 +57,18 @@ def test_clocks_of_different_grain_give_no_share_below_nothing(machine):
     assert watch.share() == 0.0
 
 
+def test_clocks_of_different_grain_give_no_more_than_everything(machine):
+    stat, move = machine
+    watch = OthersShare(stat)
+    move(wall=1.0, cpu0={0: 2.0}, cpu1={0: 2.0})
+    assert watch.share() == 1.0
+
+
+def test_where_none_of_our_cpus_is_listed_nothing_is_said(machine, monkeypatch):
+    stat, _ = machine
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {7}, raising=False)
+    assert OthersShare(stat).share() is None
+
+
 def test_where_the_system_does_not_say_nothing_is_said(tmp_path):
     assert OthersShare(tmp_path / "absent").share() is None

@@ -364,8 +364,10 @@ def test_the_cache_of_this_machine_has_a_size(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("TILEHAL_CPU_CACHE_SIZE", "much")
     with pytest.raises(core.TileHALError, match="TILEHAL_CPU_CACHE_SIZE='much' is not a size"):
         cache_bytes("cpu")
-    monkeypatch.delenv("TILEHAL_CPU_CACHE_SIZE")
+    monkeypatch.setenv("TILEHAL_CPU_CACHE_SIZE", "")
     assert cache_bytes("cpu") >= 2**16
+    monkeypatch.setattr("core.tuning.measure.caches._listed_cache_bytes", lambda: None)
+    assert cache_bytes("cpu") == 64 * 2**20
 
 
 @pytest.mark.gpu

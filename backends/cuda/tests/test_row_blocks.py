@@ -159,6 +159,7 @@ def test_what_registers_cannot_hold_is_refused_with_its_figures() -> None:
     assert row_blocks.spills(chip, shape, 2, 512, 4) == (
         "2 rows in 512 threads need 40 registers each or more, and there are 32"
     )
+    assert row_blocks.spills(chip, kernel("softmax", 4096, 12288), 1, 512, 4) is None  # 32 needed, 32 there
     assert row_blocks.crowds(chip, 1024, 4) == "4 blocks of 1024 threads are more than a unit's 2048 threads"
     assert row_blocks.crowds(chip, 1024, 2) is None
     assert row_blocks.spills(chip, shape, 8, 128, 0) == (

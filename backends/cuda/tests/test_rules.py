@@ -389,6 +389,11 @@ def test_products_along_a_symbolic_k_have_the_stages_that_lower(
     assert max(ranked) > 2 if deep else set(ranked) == {2}
 
 
+def test_strides_that_no_bulk_copy_takes_leave_two_stages() -> None:
+    ranking = gemm.rank(M=1024, N=1001, K=T.dynamic("K"), target="cuda:h200")
+    assert {verdict.tiles["num_stages"] for verdict in ranking.candidates} == {2}
+
+
 def test_stages_that_would_not_lower_are_refused_before_lowering(monkeypatch: pytest.MonkeyPatch) -> None:
     tiles = {"block_M": 64, "block_N": 64, "block_K": 32, "threads": 128, "panel": 0, "policy": 0}
     extents = {**symbols("K"), "trans_b": True}

@@ -302,7 +302,7 @@ def build(job: tuple[Case, str]) -> str | None:
     from core.ops import _attending, _calling, functional
 
     def compile_only(
-        operator: str, arguments: dict[str, Any], _tensors: Any, _out: Any, options: dict[str, Any]
+        operator: str, arguments: dict[str, Any], _tensors: Any, _out: Any, options: dict[str, Any], **_outputs: Any
     ) -> Any:
         module, _, name = operator.partition(".")
         getattr(import_module(f"core.ops.{module}"), name).compile(**arguments, **options, build=True)
@@ -353,14 +353,16 @@ def main() -> int:
     )
     wanted = list(cases(arguments.seed, arguments.cases, arguments.operators))
     started = time.monotonic()
-    if arguments.jobs > 1:
+    if arguments.jobs > 1 or arguments.build_only:
+        problems = 0
         with ProcessPoolExecutor(arguments.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
             for problem in pool.map(build, [(case, arguments.target) for case in wanted]):
                 if problem:
+                    problems += 1
                     print("does not build:", problem, flush=True)
-        print(f"built in {time.monotonic() - started:.0f} s", flush=True)
-    if arguments.build_only:
-        return 0
+        print(f"built {len(wanted) - problems} of {len(wanted)} in {time.monotonic() - started:.0f} s", flush=True)
+        if arguments.build_only:
+            return 1 if problems else 0
     rows = []
     for index, case in enumerate(wanted):
         rows.append(check(case, arguments.target, device, arguments.seed + index))

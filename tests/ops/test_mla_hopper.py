@@ -239,7 +239,8 @@ def test_on_a_device(variant, M, lengths, N, splits, dtype):
 def test_scores_that_grow_from_tile_to_tile_on_a_device(dtype):
     keys = TILE["block_N"] * (2 * len(CLIMB) + 1)
     shapes = Shapes(3, 64, keys, 512, ROPE, 1, dtype)
-    kernel = mla_decode.compile(3, 64, keys, dtype=dtype, target="cuda", variant="two_groups_in_turn", **TILE)
+    tiles = {**TILE, "variant": "two_groups_in_turn", "splits": shapes.splits}
+    kernel = mla_decode.compile(3, 64, keys, dtype=dtype, target="cuda", **tiles)
     given = tensors(shapes, [keys, keys - 100, 700], "cuda")
     climb(shapes, given, 2)
     kernel(*given)

@@ -64,7 +64,8 @@ def planted(M: int, *, block: int = core.tile("M"), way: str = core.choice("way"
                     for i in T.Parallel(block):
                         held[i] = held[i] * 0.5 + A[bx * block + i]
             for i in T.Parallel(block):
-                B[bx * block + i] = held[i] * 0.0 + A[bx * block + i] * factor
+                # Too little to matter, and not nothing: times 0 the loops would be left out.
+                B[bx * block + i] = held[i] * 1e-20 + A[bx * block + i] * factor
 
     return main
 

@@ -4,7 +4,7 @@
     python scripts/explore_mla.py --json mla.json                  # about two minutes on 16 cores and an H200
     python scripts/explore_mla.py --shapes 64 --match in_turn
     python scripts/explore_mla.py --dry                            # compiles only: registers, spills, shared memory
-    python scripts/explore_mla.py --apart --json apart.json        # the launches of one long sequence, apart
+    python scripts/explore_mla.py --apart --json apart.json        # the launches of long sequences, apart
 
 Kernels are compiled in parallel first; nothing is compiled while anything is timed. A child process then checks each,
 twice, its outputs filled with NaN before: all sequences as long as their caches, and of random lengths (one of a single
@@ -13,10 +13,10 @@ going round copies of its arguments. GB/s are those of the cache alone; `of boun
 ceilings are measured after each shape (docs/performance.md). A child that is silent is taken to hang: it is killed, the
 kernel is named, and another goes on without it.
 
-`--apart` takes a call with shares to pieces, for the shape `one`: both launches; the first alone, with all keys and
-with one tile of them a block, whose difference is the rate of streaming and whose rest is what every block pays; the
-second alone, as it is and with its columns divided among blocks. Only the second finds what it reads in the cache, as
-in a call. `what it says` at the end has a sentence for each piece.
+`--apart` takes a call with shares to pieces, for the shapes `one` and `eight`: both launches; the first alone, with all
+keys and with one tile of them a block, whose difference is the rate of streaming and whose rest is what every block
+pays; the second alone, as it is and with its columns divided among blocks. Only the second finds what it reads in the
+cache, as in a call. `what it says` at the end has a sentence for each piece.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ SHAPES: dict[str, dict[str, int]] = {
     "64": {"batch": 128, "M": 64, "N": 4096},
     "128": {"batch": 128, "M": 128, "N": 4096},
     "one": {"batch": 1, "M": 64, "N": 65536},
+    "eight": {"batch": 8, "M": 64, "N": 8192},
 }
 #: By shape: heads of a block, keys of a tile, stages and threads of the plain variant; and shares of the keys.
 PLAIN: dict[str, list[tuple[int, int, int, int]]] = {
@@ -56,11 +57,12 @@ PLAIN: dict[str, list[tuple[int, int, int, int]]] = {
     "64": [(64, 64, 2, 256), (64, 32, 2, 256)],
     "128": [(64, 64, 2, 256), (64, 32, 2, 256)],
     "one": [(64, 64, 2, 256)],
+    "eight": [(64, 64, 2, 256)],
 }
-SPLITS = {"16": [2, 4], "64": [1, 2], "128": [1, 2], "one": [66, 132]}
-#: `--apart`: shares of the keys, and for combining those of the last: shares read at once, blocks that divide a head's
-#: columns, threads. The first is `core.ops._mla_launch`'s own.
-APART_SHAPE, APART_SPLITS = "one", [33, 66, 88, 132]
+SPLITS = {"16": [2, 4], "64": [1, 2], "128": [1, 2], "one": [66, 132], "eight": [16]}
+#: `--apart`: shares of the keys by shape, and for combining those of the last: shares read at once, blocks that divide
+#: a head's columns, threads; what `core.ops._mla_launch` chooses goes before them.
+APART_SPLITS = {"one": [33, 66, 88, 132], "eight": [16]}
 COMBINING = [(8, 1, 128), (16, 1, 128), (8, 2, 128), (16, 2, 128), (16, 4, 128), (32, 4, 128), (32, 4, 256)]
 #: Keys of a tile of the variants by hand.
 KEYS = 64
@@ -71,7 +73,7 @@ def configurations(name: str) -> list[dict[str, Any]]:
     found = [
         _tiles(*tile, "pipelined", splits)
         for tile in PLAIN[name]
-        for splits in (SPLITS[name][-1:] if name == "one" else SPLITS[name][:1])
+        for splits in (SPLITS[name][-1:] if name in APART_SPLITS else SPLITS[name][:1])
     ]
     heads = min(64, SHAPES[name]["M"])
     for variant in ("two_groups", "two_groups_in_turn"):
@@ -84,17 +86,29 @@ def _tiles(m: int, n: int, stages: int, threads: int, variant: str, splits: int)
     return dict(zip(names, (m, n, stages, threads, variant, splits), strict=True))
 
 
-def launches_apart() -> list[dict[str, Any]]:
-    """What `--apart` tries: tile parameters, and under `launch` which of the two a kernel has."""
-    tiles = [_tiles(64, KEYS, 2, 256, "two_groups_in_turn", splits) for splits in APART_SPLITS]
-    first = [{"launch": "attend", **one, "keys": keys} for one in tiles for keys in (_all_keys(), KEYS * one["splits"])]
+def launches_apart(name: str) -> list[dict[str, Any]]:
+    """What `--apart` tries for a shape: tile parameters, and under `launch` which of the two a kernel has."""
+    from core.ops._mla_launch import combining
+
+    splits = APART_SPLITS[name][-1]
+    tiles = [_tiles(64, KEYS, 2, 256, "two_groups_in_turn", some) for some in APART_SPLITS[name]]
+    lengths = [(one, keys) for one in tiles for keys in (SHAPES[name]["N"], KEYS * one["splits"])]
+    first = [{"launch": "attend", **one, "keys": keys} for one, keys in lengths]
+    own = tuple(combining(shapes_of(name, splits)))
+    ways = [own, *(how for how in COMBINING if how != own and how[0] <= splits)]
     names = ("together", "parts", "threads")
-    second = [{"launch": "combine", "splits": APART_SPLITS[-1], **dict(zip(names, c, strict=True))} for c in COMBINING]
-    return [*tiles, *first, *second]
+    return [
+        *tiles,
+        *first,
+        *({"launch": "combine", "splits": splits, **dict(zip(names, c, strict=True))} for c in ways),
+    ]
 
 
-def _all_keys() -> int:
-    return SHAPES[APART_SHAPE]["N"]
+def shapes_of(name: str, splits: int) -> Any:
+    """The shape for `core.ops._mla_launch`."""
+    from core.ops._mla_launch import Shapes
+
+    return Shapes(*(SHAPES[name][key] for key in ("batch", "M", "N")), 512, 64, splits, "float16")
 
 
 def label(tiles: dict[str, Any]) -> str:
@@ -106,22 +120,22 @@ def label(tiles: dict[str, Any]) -> str:
     return (form + alone).format(**tiles)
 
 
-def kernel_of(shape: dict[str, int], tiles: dict[str, Any], target: str) -> Any:
+def kernel_of(name: str, tiles: dict[str, Any], target: str) -> Any:
     """The built kernel of a configuration: both launches, or one of them with the same parameters."""
     import core
-    from core.ops._mla_launch import Shapes
+    from core.ops._mla_launch import Combining
     from core.ops.attention import PASS_CONFIGS
     from core.ops.mla import mla_decode
     from scripts.mla_launches import first_launch, second_launch
 
     launch = tiles.get("launch")
     if launch is None:
-        return mla_decode.compile(**shape, **tiles, target=target, build=True)
-    shapes = Shapes(shape["batch"], shape["M"], shape["N"], 512, 64, tiles["splits"], "float16")
+        return mla_decode.compile(**SHAPES[name], **tiles, target=target, build=True)
+    shapes = shapes_of(name, tiles["splits"])
     if launch == "attend":
         program = first_launch(shapes)
     else:
-        program = second_launch(shapes, tiles["together"], tiles["parts"], tiles["threads"])
+        program = second_launch(shapes, Combining(tiles["together"], tiles["parts"], tiles["threads"]))
     return core.compile(program, target=target, pass_configs=PASS_CONFIGS, build=True)
 
 
@@ -129,7 +143,7 @@ def compile_row(row: dict[str, Any], target: str) -> dict[str, Any]:
     """Runs in a worker: builds one kernel and says what became of it."""
     started = time.perf_counter()
     try:
-        kernel = kernel_of(SHAPES[row["shape"]], row["tiles"], target)
+        kernel = kernel_of(row["shape"], row["tiles"], target)
         actual = kernel.resources.actual
         row |= {
             "status": "built",
@@ -148,10 +162,11 @@ def compile_row(row: dict[str, Any], target: str) -> dict[str, Any]:
 class Case:
     """Inputs and references of a shape, for sequences as long as their caches and for random lengths."""
 
-    def __init__(self, shape: dict[str, int], target: str) -> None:
+    def __init__(self, name: str, target: str) -> None:
         import torch
 
-        self.shape, self.target = shape, target
+        self.name, self.target = name, target
+        self.shape = shape = SHAPES[name]
         batch, heads, keys = shape["batch"], shape["M"], shape["N"]
         make = {"device": "cuda", "dtype": torch.float16}
         self.queries = [torch.randn(batch, heads, size, **make) for size in (512, 64)]
@@ -178,7 +193,7 @@ class Case:
 
         from core.bench.workloads import Other
 
-        kernel = kernel_of(self.shape, tiles, self.target)
+        kernel = kernel_of(self.name, tiles, self.target)
         batch, heads, splits = self.shape["batch"], self.shape["M"], tiles["splits"]
         kept = (splits, batch, heads) if splits > 1 else (1, 1, 1)
         nan = {"fill_value": float("nan"), "device": "cuda"}
@@ -248,7 +263,7 @@ def child(work: dict[str, Any]) -> int:
 
     for name, rows in work["rows"].items():
         say(event="prepare", shape=name)
-        case = Case(SHAPES[name], work["target"])
+        case = Case(name, work["target"])
         for row in rows:
             if row["status"] == "built":
                 say(event="start", shape=name, tiles=row["tiles"])
@@ -348,16 +363,16 @@ def read_bytes(shape: dict[str, int], tiles: dict[str, Any]) -> int:
     return shape["batch"] * int(tiles.get("keys", shape["N"])) * 576 * 2
 
 
-def conclusion(kernels: dict[str, dict[str, float]]) -> list[str]:
-    """What the pieces of `--apart` say, one sentence each; nothing where one of them is missing."""
-    tried = launches_apart()
+def conclusion(name: str, kernels: dict[str, dict[str, float]]) -> list[str]:
+    """What the pieces of `--apart` say of a shape, one sentence each; nothing where one of them is missing."""
+    tried = launches_apart(name)
     if any(label(one) not in kernels for one in tried):
         return ["nothing: some of the kernels were not timed"]
 
     def took(*wanted: dict[str, Any]) -> list[float]:
         return [kernels[label(one)]["median_s"] * 1e6 for one in wanted]
 
-    splits = APART_SPLITS[-1]
+    splits = APART_SPLITS[name][-1]
     (whole,) = [one for one in tried if "launch" not in one and one["splits"] == splits]
     attend = [one for one in tried if one.get("launch") == "attend" and one["splits"] == splits]
     combining = [one for one in tried if one.get("launch") == "combine"]
@@ -365,9 +380,9 @@ def conclusion(kernels: dict[str, dict[str, float]]) -> list[str]:
     own, *others = took(*combining)
     best = min(others)
     how = label(combining[1 + others.index(best)])
-    turns = -(-_all_keys() // (KEYS * splits))
+    turns = -(-SHAPES[name]["N"] // (KEYS * splits))
     step = (all_keys - one_tile) / (turns - 1)
-    more, less = (read_bytes(SHAPES[APART_SHAPE], one) for one in attend)
+    more, less = (read_bytes(SHAPES[name], one) for one in attend)
     rate = (more - less) / (all_keys - one_tile) / 1e3
     return [
         f"combining {splits} shares takes {own:.1f} of {both:.1f} us; {best:.1f} us as `{how}`",
@@ -385,7 +400,7 @@ def main() -> int:
     parser.add_argument("--target", default="cuda:h200")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--dry", action="store_true", help="compile only")
-    parser.add_argument("--apart", action="store_true", help="the launches of one long sequence, each by itself")
+    parser.add_argument("--apart", action="store_true", help="the launches of few long sequences, each by itself")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -393,11 +408,11 @@ def main() -> int:
         return child(options.child)
 
     started = time.monotonic()
-    shapes = [APART_SHAPE] if options.apart else options.shapes
+    shapes = [name for name in options.shapes if not options.apart or name in APART_SPLITS]
     wanted = [
         {"shape": name, "tiles": tiles}
         for name in shapes
-        for tiles in (launches_apart() if options.apart else configurations(name))
+        for tiles in (launches_apart(name) if options.apart else configurations(name))
         if options.match in label(tiles)
     ]
     with ProcessPoolExecutor(options.jobs) as pool:
@@ -407,8 +422,8 @@ def main() -> int:
     times = {} if options.dry else run_children(rows, options.target)
     for name in shapes:
         report(name, rows[name], times.get(name, {}))
-    if options.apart and not options.dry:
-        print("\nwhat it says:", *conclusion(times.get(APART_SHAPE, {}).get("kernels", {})), sep="\n  ")
+        if options.apart and not options.dry:
+            print("\n  what it says:", *conclusion(name, times.get(name, {}).get("kernels", {})), sep="\n    ")
     print(f"\n{time.monotonic() - started:.0f} s in all")
     if options.json:
         options.json.write_text(json.dumps({"command": sys.argv, "rows": built, "times": times}, indent=1) + "\n")

@@ -33,10 +33,10 @@ import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm
 #: Registers a thread keeps: of the loading warpgroup, and of the computing ones.
 _LOADING, _COMPUTING = 24, 240
 #: Named barriers; TileLang numbers its own from 1. The weights of the first tile of a pair are there; those of the
-#: second are; the first group has issued its scores; both groups have done everything. Nobody has to say that weights
-#: were read: the second group has read the first tile's when it gives back `right[0]`, which the next scores of the
-#: first wait for, and the first group has read the second tile's when it publishes the next of the first.
-_FIRST_FULL, _SECOND_FULL, _TURN, _DONE = 12, 13, 14, 15
+#: second are; the first group has issued its scores. Nobody has to say that weights were read: the second group has
+#: read the first tile's when it gives back `right[0]`, which the next scores of the first wait for, and the first group
+#: has read the second tile's when it publishes the next of the first.
+_FIRST_FULL, _SECOND_FULL, _TURN = 12, 13, 14
 #: Elements of a line of shared memory, of which each half of a key is whole ones, and the most of a copy's box.
 _LINE, _LONGEST = 64, 256
 
@@ -191,6 +191,7 @@ def two_groups(shapes: Shapes, *, base2: float, in_turn: bool) -> Callable[..., 
             left_empty = T.alloc_barrier([WARPS] * 2)
             right_empty = T.alloc_barrier([WARPS] * 2)
             rotated_empty = T.alloc_barrier([WARPS] * 2)
+            done = T.alloc_barrier([2 * GROUP])
             length = T.min(lengths[b], N)
             all_tiles = T.ceildiv(length, KEYS)
             share = T.ceildiv(all_tiles, splits)
@@ -208,6 +209,7 @@ def two_groups(shapes: Shapes, *, base2: float, in_turn: bool) -> Callable[..., 
                 left_empty,
                 right_empty,
                 rotated_empty,
+                done,
                 b=b,
                 first_tile=split * share,
                 tiles=T.max(0, T.min(share, all_tiles - split * share)),
@@ -223,12 +225,12 @@ def two_groups(shapes: Shapes, *, base2: float, in_turn: bool) -> Callable[..., 
                 T.set_max_nreg(_COMPUTING, 1)
                 first = do.take_registers()
                 compute_first(s, first)
-                do.finish(s, first, 0, _DONE, O, partial, lse, split, row)
+                do.finish(s, first, 0, O, partial, lse, split, row)
             else:
                 T.set_max_nreg(_COMPUTING, 1)
                 second = do.take_registers()
                 compute_second(s, second)
-                do.finish(s, second, 1, _DONE, O, partial, lse, split, row)
+                do.finish(s, second, 1, O, partial, lse, split, row)
 
     launch: Callable[..., Any] = macro
     return launch

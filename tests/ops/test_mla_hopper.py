@@ -133,14 +133,15 @@ HOPPER = [
         "            do.issue_scores(s, own, 1, p & 1, zero)\n            do.release(s.right_empty, 1)\n",
         Deadlock,
     ),
-    # A warp that is done arrives where another still waits for the last weights.
-    ("_TURN, _DONE = 12, 13, 14, 15", "_TURN, _DONE = 12, 13, 14, 13", Deadlock),
+    ("_SECOND_FULL, _TURN = 12, 13, 14", "_SECOND_FULL, _TURN = 12, 12, 14", (Deadlock, Race)),
+    ("T.alloc_barrier([2 * GROUP])", "T.alloc_barrier([GROUP])", Race),
 ]
 STEPS = [
     ("T.mbarrier_wait_parity(empty[stage], parity)", "pass", Race),
     ("T.mbarrier_wait_parity(s.right_full[stage], parity)", "pass", Race),
     ("T.wait_wgmma(products_behind)", "pass", RegistersInFlight),
     ("T.fence_proxy_async()", "pass", MissingFence),
+    ("T.mbarrier_wait_parity(s.done[0], 0)", "pass", Race),
 ]
 
 

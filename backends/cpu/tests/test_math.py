@@ -97,6 +97,38 @@ def test_functions_are_accurate(cpu: Compile, dtype: str, names: Iterable[str]) 
         assert ulp_error(y[name], reference(given.double())) <= limit, name
 
 
+#: Written here rather than called in the C library (core/codegen/cpp/runtime/math.hpp), for float32.
+OURS = ("exp", "exp2", "log", "log2", "tanh", "erf")
+
+
+def test_functions_of_ours_over_all_of_float32(cpu: Compile) -> None:
+    x = torch.arange(-(2**31), 2**31, 65537).to(torch.int32).view(torch.float32)
+    for name, y in each(cpu, {name: FUNCTIONS[name][0] for name in OURS}, x).items():
+        exact = FUNCTIONS[name][1](x.double())
+        rounded = exact.float()
+        assert torch.equal(y.isnan(), rounded.isnan()), name
+        # Of a result beyond the largest float either neighbour may come out, and infinity is one of them.
+        finite = rounded.isfinite() & (rounded.abs() < 3.4028233e38)
+        assert torch.equal(y[~finite & ~y.isnan()], rounded[~finite & ~y.isnan()]), name
+        spacing = torch.exp2(torch.floor(torch.log2(rounded[finite].abs().double().clamp_min(2.0**-126))) - 23)
+        assert float(((y[finite].double() - exact[finite]).abs() / spacing).max()) <= 2.0, name
+        assert torch.equal(y[finite].signbit(), rounded[finite].signbit()), name
+
+
+def test_functions_of_ours_are_no_calls(cpu: Compile) -> None:
+    @T.prim_func
+    def kernel(X: T.Tensor((1024,), "float32"), Y: T.Tensor((1024,), "float32")):
+        with T.Kernel(1):
+            for i in T.Parallel(1024):
+                for name in OURS:
+                    Y[i] += FUNCTIONS[name][0](X[i])
+
+    compiled = cpu(kernel)
+    compiled.build()
+    imported = compiled.binary("library").read_bytes()
+    assert not [name for name in OURS if f"{name}f".encode() in imported]
+
+
 def test_the_measure_of_error_sees_one_wrong_bit() -> None:
     x = torch.tensor([1.5, 3.0])
     assert ulp_error(x.nextafter(torch.tensor(9.0)), x.double()) == pytest.approx(1.0)
@@ -118,8 +150,8 @@ def test_rounding_sends_ties_to_even(cpu: Compile, dtype: str) -> None:
 
 
 def test_special_values(cpu: Compile) -> None:
-    x = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 89.0, -104.0, 1e-40])
-    names = ("exp", "exp2", "log", "sqrt", "tanh", "sigmoid", "rsqrt", "floor", "abs")
+    x = torch.tensor([0.0, -0.0, math.inf, -math.inf, math.nan, 89.0, -104.0, 1e-40, 1e-45, -1.0, 3e38])
+    names = ("exp", "exp2", "log", "log2", "sqrt", "tanh", "erf", "sigmoid", "rsqrt", "floor", "abs")
     for name, y in each(cpu, {name: FUNCTIONS[name][0] for name in names}, x).items():
         want = FUNCTIONS[name][1](x)
         assert torch.equal(y.isnan(), want.isnan()), name

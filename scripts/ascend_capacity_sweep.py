@@ -1,6 +1,6 @@
 """Asks Huawei's compiler which tiles fit: GEMM, softmax and attention over a sweep of tile sizes, both families.
 
-    python scripts/ascend_capacity_sweep.py [--jobs N] [--kernel gemm]
+    python scripts/ascend_capacity_sweep.py [--jobs 2] [--kernel gemm] [--report]
 
 writes backends/ascend/tests/data/capacity_sweep.json: per configuration what the compiler answered (fits or not, bytes
 used per space, bytes required where one overflows). `backends/ascend/tests/test_capacity.py` replays the backend's own

@@ -1,6 +1,6 @@
 """Compiles the corpus for Ascend with Huawei's compiler and writes the table of docs/ascend.md.
 
-    python -m scripts.ascend_table [--topic gemm] [--name TEXT] [--write]
+    python scripts/ascend_table.py [--topic gemm] [--name TEXT] [--write]
 
 Each kernel of `tests/kernels` is compiled for one chip of each family, as far as the compiler goes without CANN: its
 final module. Compile time is the vendor compiler's, lowering and cache apart. `--write` replaces the table in the page.
@@ -10,24 +10,28 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import core
-from backends.ascend.build import build
-from backends.ascend.lowering import lower
-from core.compiler import CompileOptions
-from core.hardware import Chip
-from core.plugins import BuildRequest
-from core.program import Program
-from core.target import resolve
-from tests.kernels import Case, all_kernels
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import core  # noqa: E402
+from backends.ascend.build import build  # noqa: E402
+from backends.ascend.lowering import lower  # noqa: E402
+from core.compiler import CompileOptions  # noqa: E402
+from core.hardware import Chip  # noqa: E402
+from core.plugins import BuildRequest  # noqa: E402
+from core.program import Program  # noqa: E402
+from core.target import resolve  # noqa: E402
+from tests.kernels import TOPICS, Case, all_kernels  # noqa: E402
 
 CHIPS = ("ascend:910b3", "ascend:950pr_9589")
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "ascend.md"
+PAGE = ROOT / "docs" / "ascend.md"
 BEGIN, END = "<!-- table: begin -->", "<!-- table: end -->"
 
 
@@ -111,7 +115,7 @@ def table(found: list[Row]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--topic", default=None)
+    parser.add_argument("--topic", choices=TOPICS)
     parser.add_argument("--name", default="")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()

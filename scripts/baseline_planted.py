@@ -98,12 +98,12 @@ def trial(number: int, cases: list[Case], settings: Settings, slowdown: float) -
         return record_builds(builds, cases, settings)
 
     first, second = record(cases, settings), record(cases, settings)
-    same, planted = in_turn(1.0, 1.0), in_turn(1.0, slowdown)
+    (old, same), (plain, planted) = in_turn(1.0, 1.0), in_turn(1.0, slowdown)
     together = Criteria(interleaved=True)
     return [
         outcome(number, "same build, recorded twice", compare(first, second), []),
-        outcome(number, "same build, in turn", compare(*same, together), []),
-        outcome(number, f"planted x{slowdown:g}, in turn", compare(*planted, together), ["slowed"]),
+        outcome(number, "same build, in turn", compare(old, same, together), []),
+        outcome(number, f"planted x{slowdown:g}, in turn", compare(plain, planted, together), ["slowed"]),
     ]
 
 

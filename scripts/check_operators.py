@@ -30,6 +30,7 @@ import torch.nn.functional as F
 
 #: Largest relative error by dtype: inputs are rounded to it, sums are float32.
 LIMITS = {"float16": 4e-3, "bfloat16": 2e-2, "float32": 2e-3, "float8_e4m3fn": 8e-2, "int8": 0.0}
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 Tensors = dict[str, torch.Tensor]
 
 
@@ -55,7 +56,8 @@ def _gemm(r: random.Random) -> Case:
     step = 8 if dtype in ("float16", "bfloat16") else 16
     m, n, k = (r.choice((1, 17, 64, 100, 128, 333, 512)), step * r.randint(1, 60), step * r.randint(1, 60))
     narrow = dtype in ("int8", "float8_e4m3fn")
-    options = {"trans_b": narrow or r.random() < 0.5, "trans_a": not narrow and m % step == 0 and r.random() < 0.3}
+    options: dict[str, Any] = {"trans_b": narrow or r.random() < 0.5}
+    options |= {"trans_a": not narrow and m % step == 0 and r.random() < 0.3}
     if not narrow and r.random() < 0.4:
         options |= {"bias": True, "activation": r.choice(("relu", "gelu", "silu")), "residual": r.random() < 0.5}
     return Case("gemm", {"a": (m, k), "b": (k, n)}, dtype, tuple(options.items()))
@@ -86,9 +88,19 @@ def _attention(r: random.Random) -> Case:
     kv_heads = r.choice((1, 2, 4))
     heads, dim, m = kv_heads * r.choice((1, 2, 4)), r.choice((64, 128, 64, 128, 72)), r.choice((1, 65, 128, 200, 512))
     causal = r.random() < 0.5
-    n = m + (r.choice((0, 64, 100)) if causal else 0) if causal else r.choice((33, 128, 300, 1024))
-    shapes = {"q": (2, heads, m, dim), "k": (2, kv_heads, n, dim), "v": (2, kv_heads, n, dim)}
-    return Case("attention", shapes, r.choice(("float16", "bfloat16")), (("causal", causal),))
+    n = m + r.choice((0, 64, 100)) if causal else r.choice((33, 128, 300, 1024))
+    q, k = (2, heads, m, dim), (2, kv_heads, n, dim)
+    return Case("attention", {"q": q, "k": k, "v": k}, r.choice(("float16", "bfloat16")), (("causal", causal),))
+
+
+def _varlen(r: random.Random) -> Case:
+    kv_heads, dim, sequences = r.choice((1, 2)), r.choice((64, 128, 80)), r.randint(1, 5)
+    queries = (*(r.choice((0, 1, 64, 130)) for _ in range(sequences - 1)), 65)
+    keys = tuple(r.choice((1, 33, 128, 300)) for _ in range(sequences))
+    q, k = (sum(queries), kv_heads * r.choice((1, 2, 4)), dim), (sum(keys), kv_heads, dim)
+    options = {"causal": r.random() < 0.5, "queries": queries, "keys": keys}
+    dtype = r.choice(("float16", "bfloat16"))
+    return Case("attention_varlen", {"q": q, "k": k, "v": k}, dtype, tuple(options.items()))
 
 
 def _mla(r: random.Random) -> Case:
@@ -99,9 +111,10 @@ def _mla(r: random.Random) -> Case:
 
 def _conv2d(r: random.Random) -> Case:
     size, channels, filters = r.choice((1, 3)), 8 * r.randint(1, 9), 8 * r.randint(1, 9)
-    shapes = {"x": (r.randint(1, 3), r.randint(5, 20), r.randint(5, 20), channels)}
+    x: tuple[int, ...] = (r.randint(1, 3), r.randint(5, 20), r.randint(5, 20), channels)
     options = {"stride": r.choice((1, 2)), "padding": r.choice((0, 1))}
-    return Case("conv2d", {**shapes, "weight": (size, size, channels, filters)}, "float16", tuple(options.items()))
+    shapes = {"x": x, "weight": (size, size, channels, filters)}
+    return Case("conv2d", shapes, "float16", tuple(options.items()))
 
 
 def _grouped(r: random.Random) -> Case:
@@ -127,10 +140,14 @@ MAKERS: dict[str, Callable[[random.Random], Case]] = {
     "rmsnorm": _rows("rmsnorm"),
     "add_rmsnorm": _rows("add_rmsnorm"),
     "attention": _attention,
+    "attention_varlen": _varlen,
     "mla_decode": _mla,
     "conv2d": _conv2d,
     "grouped_gemm": _grouped,
     "gelu": _activation("gelu"),
+    "relu": _activation("relu"),
+    "silu": _activation("silu"),
+    "gelu_and_mul": _activation("gelu_and_mul"),
     "silu_and_mul": _activation("silu_and_mul"),
 }
 
@@ -174,8 +191,8 @@ def call(case: Case, t: Tensors, seed: int, **how: Any) -> torch.Tensor | tuple[
     match case.operator:
         case "gemm":
             out = _poisoned((*t["a"].shape[:-1], t["b"].shape[-1]), _result_dtype(case), t["a"].device)
-            names = {k: v for k, v in options.items() if k == "activation"}
-            return functional.gemm(t["a"], t["b"], **extra, **names, out=out, **how)
+            activation, bias, residual = options.get("activation"), extra.get("bias"), extra.get("residual")
+            return functional.gemm(t["a"], t["b"], bias=bias, activation=activation, residual=residual, out=out, **how)
         case "softmax":
             return functional.softmax(t["x"], out=_like(t["x"]), **how)
         case "layernorm":
@@ -186,6 +203,11 @@ def call(case: Case, t: Tensors, seed: int, **how: Any) -> torch.Tensor | tuple[
             return functional.add_rmsnorm(t["x"], extra["residual"], extra["weight"], **how)
         case "attention":
             return functional.attention(t["q"], t["k"], t["v"], causal=options["causal"], out=_like(t["q"]), **how)
+        case "attention_varlen":
+            out, offsets = _like(t["q"]), (extra["q_offsets"], extra["k_offsets"])
+            return functional.attention_varlen(
+                t["q"], t["k"], t["v"], *offsets, causal=options["causal"], out=out, **how
+            )
         case "mla_decode":
             return functional.mla_decode(t["q"], t["q_rope"], t["kv"], t["k_rope"], extra["lengths"], **how)
         case "conv2d":
@@ -206,11 +228,7 @@ def reference(case: Case, t: Tensors, seed: int) -> torch.Tensor | tuple[torch.T
         case "gemm":
             c = w["a"] @ w["b"]
             c = c + e["bias"] if "bias" in e else c
-            c = (
-                {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}[options["activation"]](c)
-                if "activation" in options
-                else c
-            )
+            c = ACTIVATIONS[options["activation"]](c) if "activation" in options else c
             return c + e["residual"] if "residual" in e else c
         case "softmax":
             return torch.softmax(w["x"], -1)
@@ -223,10 +241,12 @@ def reference(case: Case, t: Tensors, seed: int) -> torch.Tensor | tuple[torch.T
             total = (w["x"] + e["residual"]).to(t["x"].dtype).double()
             return _rms(total) * e["weight"], total
         case "attention":
-            group, m, n = w["q"].shape[1] // w["k"].shape[1], w["q"].shape[2], w["k"].shape[2]
-            k, v = (w[name].repeat_interleave(group, 1) for name in "kv")
-            seen = torch.ones(m, n, dtype=torch.bool, device=k.device).tril(n - m) if options["causal"] else None
-            return F.scaled_dot_product_attention(w["q"], k, v, attn_mask=seen)
+            return _attention_of(w["q"], w["k"], w["v"], options["causal"])
+        case "attention_varlen":
+            sizes = [list(options[name]) for name in ("queries", "keys", "keys")]
+            apart = (torch.split(w[name].transpose(0, 1), own, 1) for name, own in zip("qkv", sizes, strict=True))
+            found = [_attention_of(q, k, v, options["causal"]) for q, k, v in zip(*apart, strict=True)]
+            return torch.cat(found, 1).transpose(0, 1)
         case "mla_decode":
             scores = (w["q"] @ w["kv"].mT + w["q_rope"] @ w["k_rope"].mT) * (512 + 64) ** -0.5
             hidden = torch.arange(scores.shape[-1], device=scores.device) >= extra["lengths"][:, None, None]
@@ -237,10 +257,22 @@ def reference(case: Case, t: Tensors, seed: int) -> torch.Tensor | tuple[torch.T
         case "grouped_gemm":
             pieces = torch.split(w["a"], list(options["sizes"]))
             return torch.cat([piece @ b for piece, b in zip(pieces, w["b"], strict=True)])
-        case "gelu":
-            return F.gelu(w["x"])
+        case "relu" | "gelu" | "silu":
+            return ACTIVATIONS[case.operator](w["x"])
     first, second = w["x"].chunk(2, -1)
-    return F.silu(first) * second
+    return ACTIVATIONS[case.operator.removesuffix("_and_mul")](first) * second
+
+
+def _attention_of(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, causal: bool) -> torch.Tensor:
+    """Of (..., heads, M, dim) and (..., key heads, N, dim); a query that sees no key gives 0."""
+    group, m, n = q.shape[-3] // k.shape[-3], q.shape[-2], k.shape[-2]
+    k, v = (one.repeat_interleave(group, -3) for one in (k, v))
+    scores = q @ k.mT * q.shape[-1] ** -0.5
+    if causal:
+        scores = scores.masked_fill(~torch.ones(m, n, dtype=torch.bool, device=q.device).tril(n - m), -torch.inf)
+        # Of a row without a key softmax makes NaN.
+        return (torch.softmax(scores, -1).nan_to_num() if m > n else torch.softmax(scores, -1)) @ v
+    return torch.softmax(scores, -1) @ v
 
 
 def _extra(case: Case, t: Tensors, seed: int) -> Tensors:
@@ -265,9 +297,11 @@ def _extra(case: Case, t: Tensors, seed: int) -> Tensors:
         return {
             "lengths": torch.randint(1, keys + 1, (batch,), generator=generator, dtype=torch.int32).to(first.device)
         }
-    if case.operator == "grouped_gemm":
-        return {"offsets": torch.tensor([0, *options["sizes"]]).cumsum(0).to(torch.int32).to(first.device)}
-    return {}
+    sizes = {"grouped_gemm": {"offsets": "sizes"}, "attention_varlen": {"q_offsets": "queries", "k_offsets": "keys"}}
+    return {
+        name: torch.tensor([0, *options[of]]).cumsum(0).to(torch.int32).to(first.device)
+        for name, of in sizes.get(case.operator, {}).items()
+    }
 
 
 def _rms(x: torch.Tensor) -> torch.Tensor:
@@ -275,7 +309,8 @@ def _rms(x: torch.Tensor) -> torch.Tensor:
 
 
 def _result_dtype(case: Case) -> torch.dtype:
-    return {"int8": torch.int32, "float8_e4m3fn": torch.float16}.get(case.dtype, getattr(torch, case.dtype))
+    dtype: torch.dtype = getattr(torch, {"int8": "int32", "float8_e4m3fn": "float16"}.get(case.dtype, case.dtype))
+    return dtype
 
 
 def _poisoned(shape: tuple[int, ...], dtype: torch.dtype, device: Any) -> torch.Tensor:
@@ -290,30 +325,14 @@ def _like(x: torch.Tensor) -> torch.Tensor:
 # -------------------------------------------------------------------------------------------------------------- running
 
 
-class _Built(Exception):
-    """A kernel was compiled instead of run."""
-
-
 def build(job: tuple[Case, str]) -> str | None:
-    """Compiles the kernel of a case, in a process of its own: what went wrong, or None."""
+    """Compiles and builds the kernels of a case's call: what went wrong, or None."""
+    from core.ops._calling import building
+
     case, target = job
-    from importlib import import_module
-
-    from core.ops import _attending, _calling, functional
-
-    def compile_only(
-        operator: str, arguments: dict[str, Any], _tensors: Any, _out: Any, options: dict[str, Any], **_outputs: Any
-    ) -> Any:
-        module, _, name = operator.partition(".")
-        getattr(import_module(f"core.ops.{module}"), name).compile(**arguments, **options, build=True)
-        raise _Built
-
-    for module in (_attending, _calling, functional):
-        module.run = compile_only  # type: ignore[attr-defined]
     try:
-        call(case, inputs(case, "cpu", 0), 0, target=target)
-    except _Built:
-        return None
+        with building():
+            call(case, inputs(case, "cpu", 0), 0, target=target)
     except Exception as error:
         return f"{case}: {type(error).__name__}: {str(error)[:300]}"
     return None
@@ -326,14 +345,16 @@ def check(case: Case, target: str, device: str, seed: int) -> dict[str, Any]:
         got = call(case, t, seed, target=target)
     except Exception as error:
         return {"case": str(case), "status": "raised", "reason": f"{type(error).__name__}: {str(error)[:400]}"}
-    expected = reference(case, t, seed)
-    pairs = zip(got, expected, strict=True) if isinstance(got, tuple) else [(got, expected)]  # type: ignore[arg-type]
-    error = 0.0
-    for one, other in pairs:
+    worst = 0.0
+    for one, other in zip(_all(got), _all(reference(case, t, seed)), strict=True):
         size = other.norm().item()
         difference = (one.double() - other).norm().item()
-        error = max(error, difference / size if size else difference) if difference == difference else float("inf")
-    return {"case": str(case), "status": "ok" if error <= LIMITS[case.dtype] else "wrong", "error": error}
+        worst = max(worst, difference / size if size else difference) if difference == difference else float("inf")
+    return {"case": str(case), "status": "ok" if worst <= LIMITS[case.dtype] else "wrong", "error": worst}
+
+
+def _all(result: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+    return result if isinstance(result, tuple) else (result,)
 
 
 def main() -> int:

@@ -16,11 +16,15 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.tiling.factory import KernelFactory
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+KINDS = ("rows", "products", "attention")
 #: Operator, columns, rows of a block, threads, dtype, and tiles beside `direct` with blocks that go.
 ROWS: list[tuple[str, int, int, int, str, dict[str, Any]]] = [
     ("softmax.softmax", 4096, 1, 128, "float16", {}),
@@ -72,8 +76,8 @@ def kernels(kinds: list[str]) -> Iterator[dict[str, Any]]:
             yield _one(operator, "cuda:h200", {"M": 4096, "N": columns, "dtype": dtype}, tiles)
     if "products" in kinds:
         plain = {"panel": 8, "policy": 0, "variant": "tiled", "cluster": 1, "workers": 0, "splits": 1}
-        for sizes in PRODUCTS:
-            tiles = dict(zip(("block_M", "block_N", "block_K", "num_stages", "threads"), sizes, strict=True))
+        for product in PRODUCTS:
+            tiles = dict(zip(("block_M", "block_N", "block_K", "num_stages", "threads"), product, strict=True))
             yield _one("gemm.gemm", "cuda:a100", {"M": 4096, "N": 4096, "K": 4096}, {**tiles, **plain})
     if "attention" in kinds:
         for *sizes, dim in ATTENTION:
@@ -95,12 +99,13 @@ def compare(kernel: dict[str, Any]) -> dict[str, Any]:
     from core.tiling.profile import profile
 
     module, _, name = kernel["operator"].partition(".")
-    factory = getattr(importlib.import_module(f"core.ops.{module}"), name)
+    factory: KernelFactory = getattr(importlib.import_module(f"core.ops.{module}"), name)
     arguments, tiles, target = kernel["arguments"], kernel["tiles"], kernel["target"]
     traced = factory.trace(factory.arguments((), arguments), tiles)
     launches = profile(Program(traced.prim_func, traced.out_idx)).launches
     estimated = max(residency(launch, machine(core.chip(target))).registers for launch in launches)
     actual = factory.compile(**arguments, **tiles, target=target, build=True).resources.actual
+    assert actual is not None  # it was built
     return {
         **kernel,
         "estimated": estimated,
@@ -112,7 +117,7 @@ def compare(kernel: dict[str, Any]) -> dict[str, Any]:
 def main() -> int:
     """Parses the command line, prints one line a kernel and the mean error of each operator's variant."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kinds", nargs="*", default=["rows", "products", "attention"])
+    parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS)
     parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
     errors: dict[str, list[float]] = {}

@@ -4,7 +4,7 @@
     python scripts/explore_attention.py --json attention.json            # about four minutes on 16 cores and an H200
     python scripts/explore_attention.py --budget 90 --shapes short dim64
     python scripts/explore_attention.py --shapes long gqa --match ping_pong --jobs 8
-    python scripts/explore_attention.py --no-device                      # compiles only: registers, spills
+    python scripts/explore_attention.py --dry                            # no device: registers, spills
 
 Kernels are compiled in parallel, then checked and timed one after the other in a child process, which is replaced when
 a kernel hangs or faults. With `--budget` each shape gets its share of the time: what is not compiled by then is left
@@ -25,10 +25,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.runtime.kernel import Kernel
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -96,11 +99,12 @@ def label(tiles: dict[str, Any]) -> str:
     return form.format(**tiles)
 
 
-def compiled(shape: dict[str, Any], tiles: dict[str, Any], target: str, build: bool) -> Any:
-    """The kernel of a shape and a configuration; from the cache when another process has built it."""
+def compiled(shape: dict[str, Any], tiles: dict[str, Any], target: str) -> Kernel:
+    """The built kernel of a shape and a configuration; from the cache when another process has built it."""
     from core.ops.attention import attention
 
-    return attention.compile(**shape, **tiles, target=target, build=build)
+    kernel: Kernel = attention.compile(**shape, **tiles, target=target, build=True)
+    return kernel
 
 
 def compile_row(name: str, tiles: dict[str, Any], target: str) -> dict[str, Any]:
@@ -108,8 +112,9 @@ def compile_row(name: str, tiles: dict[str, Any], target: str) -> dict[str, Any]
     started = time.perf_counter()
     row: dict[str, Any] = {"shape_name": name, "shape": SHAPES[name], "tiles": tiles}
     try:
-        kernel = compiled(SHAPES[name], tiles, target, build=True)
+        kernel = compiled(SHAPES[name], tiles, target)
         actual = kernel.resources.actual
+        assert actual is not None  # it was built
         row |= {
             "status": "built",
             "registers": actual.registers_per_thread,
@@ -131,7 +136,7 @@ class Prepared:
         import torch
 
         self.shape = shape
-        make = {"device": "cuda", "dtype": torch.float16}
+        make: dict[str, Any] = {"device": "cuda", "dtype": torch.float16}
         batch, heads, kv_heads, dim = (shape[key] for key in ("batch", "heads", "kv_heads", "dim"))
         self.q = torch.randn(batch, heads, shape["M"], dim, **make)
         self.k = torch.randn(batch, kv_heads, shape["N"], dim, **make)
@@ -141,7 +146,7 @@ class Prepared:
         self.whole = self.torch_call(CUDNN)()
         self.reference = self.errors(self.whole)["error"]
 
-    def call(self, kernel: Any, tiles: dict[str, Any]) -> Any:
+    def call(self, kernel: Kernel) -> Callable[[], Any]:
         """A function that runs the kernel; the output is NaN before."""
         self.output.fill_(float("nan"))
         return lambda: kernel(self.q, self.k, self.v, self.output)
@@ -216,10 +221,10 @@ def child(
         say({"event": "start", "place": place})
         row: dict[str, Any] = {}
         try:
-            call = prepared.call(compiled(SHAPES[name], configured, target, build=True), configured)
+            call = prepared.call(compiled(SHAPES[name], configured, target))
             call()
             torch.cuda.synchronize()
-            row = prepared.errors(prepared.output) | {"reference_error": prepared.reference}
+            row |= prepared.errors(prepared.output) | {"reference_error": prepared.reference}
             right = row["error"] <= 2 * prepared.reference + 1e-3 and row["difference"] <= 3 * prepared.reference + 2e-3
             timed = measure(call, "cuda", repeat_ms=60)
             row |= {"status": "ok" if right else "wrong", "ms": timed.median_s * 1e3, "spread": timed.spread}
@@ -244,8 +249,8 @@ def final_round(name: str, prepared: Any, known: list[dict[str, Any]], target: s
         except RuntimeError as error:
             notes[backend] = str(error)[:200]
     for row in sorted((row for row in known if row["status"] == "ok"), key=lambda row: row["ms"])[:FINALISTS]:
-        kernel = compiled(SHAPES[name], row["tiles"], target, build=True)
-        calls[label(row["tiles"])] = prepared.call(kernel, row["tiles"])
+        kernel = compiled(SHAPES[name], row["tiles"], target)
+        calls[label(row["tiles"])] = prepared.call(kernel)
     if not calls:
         return {"event": "final", "times": {}, "notes": notes}
     together = measure_together(calls, "cuda", repeat_ms=250)
@@ -334,7 +339,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--units", type=int, default=132, help="persistent blocks of a launch")
     parser.add_argument("--budget", type=float, help="seconds for everything; see above")
-    parser.add_argument("--no-device", action="store_true", help="compile only")
+    parser.add_argument("--dry", action="store_true", help="no device: compile, and show what came out")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -375,7 +380,7 @@ def main() -> int:
                 else:
                     future.cancel()
                     late += 1
-            if not options.no_device:
+            if not options.dry:
                 finals[name] = time_shape(name, rows[name], options, until)
             report(name, rows[name], finals.get(name, {}))
             if late:
@@ -386,7 +391,7 @@ def main() -> int:
     if options.json:
         everything = {"command": sys.argv, "rows": [row for named in rows.values() for row in named], "final": finals}
         options.json.write_text(json.dumps(everything, indent=1) + "\n")
-    return 0
+    return int(options.dry and any(row["status"] == "build" for named in rows.values() for row in named))
 
 
 if __name__ == "__main__":

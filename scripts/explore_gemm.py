@@ -4,6 +4,7 @@
     python scripts/explore_gemm.py --json explore-gemm.json            # the default shapes, two minutes on 16 cores
     python scripts/explore_gemm.py --shapes 4096x4096x4096 --kinds warpgroups --layout nt --dtype bfloat16
     python scripts/explore_gemm.py --shapes 512x512x16384 256x4096x4096 --json explore-split.json  # K shared, or not
+    python scripts/explore_gemm.py --dry                               # no device: registers, spills
 
 Kinds: `tiles` and `specialized` are variants of `core.ops.gemm`, `warpgroups` and `split` its neighbours. Kernels are
 compiled by `--jobs` processes first. One child process then checks each (poisoned output, float32 reference) and times
@@ -27,7 +28,10 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.runtime.kernel import Kernel
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -160,7 +164,7 @@ def configs(M: int, N: int, K: int, units: int) -> list[Config]:
     ]
 
 
-def kernel_for(shape: tuple[int, int, int], config: Config, options: argparse.Namespace) -> Any:
+def kernel_for(shape: tuple[int, int, int], config: Config, options: argparse.Namespace) -> Kernel:
     """The compiled and built kernel of one configuration."""
     import core
 
@@ -170,10 +174,11 @@ def kernel_for(shape: tuple[int, int, int], config: Config, options: argparse.Na
     if kind in ("tiles", "specialized"):
         from core.ops.gemm import gemm
 
-        variant = {"variant": "warp_specialized"} if kind == "specialized" else {"variant": "tiled", "cluster": 1}
+        tile = {**tile, "variant": "warp_specialized", "splits": 1}
         if kind == "tiles":
-            tile = {**tile, "workers": 0}
-        return gemm.compile(*shape, **types, **variant, **tile, target=options.target, build=True)
+            tile |= {"variant": "tiled", "cluster": 1, "workers": 0}
+        kernel: Kernel = gemm.compile(*shape, **types, **tile, target=options.target, build=True)
+        return kernel
     from core.ops._product import Product
 
     product = Product(*shape, options.dtype, options.dtype, "float32", trans_a, trans_b)
@@ -194,8 +199,9 @@ def prepare(job: tuple[tuple[int, int, int], Config, argparse.Namespace]) -> dic
     row: dict[str, Any] = {"shape": job[0], "config": job[1]}
     try:
         actual = kernel_for(*job).resources.actual
+        assert actual is not None  # it was built
         row |= {"status": "built", "registers": actual.registers_per_thread, "spill": actual.spill_store_bytes}
-        row["shared"] = actual.static_shared_bytes + actual.dynamic_shared_bytes
+        row["shared"] = (actual.static_shared_bytes or 0) + (actual.dynamic_shared_bytes or 0)
     except Exception as error:
         row |= {"status": "build", "reason": f"{type(error).__name__}: {str(error)[:300]}"}
     row["compile_s"] = round(time.perf_counter() - started, 2)
@@ -433,7 +439,7 @@ def main() -> int:
     parser.add_argument("--dtype", default="float16", choices=("float16", "bfloat16"))
     parser.add_argument("--units", type=int, default=132, help="SMs of the GPU: blocks of a persistent launch")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
-    parser.add_argument("--only-compile", action="store_true", help="no device: show what builds, with its registers")
+    parser.add_argument("--dry", action="store_true", help="no device: compile, and show what came out")
     parser.add_argument("--json", type=Path, help="write every result here")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -441,7 +447,7 @@ def main() -> int:
         child(options)
         return 0
     started = time.perf_counter()
-    shapes = [tuple(map(int, shape.split("x"))) for shape in options.shapes]
+    shapes = [(m, n, k) for m, n, k in (map(int, shape.split("x")) for shape in options.shapes)]
     jobs = [
         (shape, config, options)
         for shape in shapes
@@ -457,13 +463,13 @@ def main() -> int:
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         built = list(pool.map(prepare, jobs))
     for row in built:
-        if row["status"] != "built" or options.only_compile or row.get("spill"):
+        if row["status"] != "built" or options.dry or row.get("spill"):
             print(f"{'x'.join(map(str, row['shape'])):17} {label(row['config'])}: {row}")
     print(f"compiled {len(built)} in {time.perf_counter() - started:.0f} s", flush=True)
     result["built"] = built
     save()
-    if options.only_compile:
-        return 0
+    if options.dry:
+        return int(any(row["status"] == "build" for row in built))
     result["environment"] = environment()
 
     def take(event: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@
 
     python scripts/explore_mla.py --json mla.json                  # about two minutes on 16 cores and an H200
     python scripts/explore_mla.py --shapes 64 --match in_turn
-    python scripts/explore_mla.py --dry                            # compiles only: registers, spills, shared memory
+    python scripts/explore_mla.py --dry                            # no device: registers, spills, shared memory
     python scripts/explore_mla.py --apart --json apart.json        # the launches of long sequences, apart
 
 Kernels are compiled in parallel first; nothing is compiled while anything is timed. A child process then checks each,
@@ -32,7 +32,12 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.bench.workloads import Other
+    from core.ops._mla_launch import Shapes
+    from core.runtime.kernel import Kernel
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -104,11 +109,11 @@ def launches_apart(name: str) -> list[dict[str, Any]]:
     ]
 
 
-def shapes_of(name: str, splits: int) -> Any:
+def shapes_of(name: str, splits: int) -> Shapes:
     """The shape for `core.ops._mla_launch`."""
     from core.ops._mla_launch import Shapes
 
-    return Shapes(*(SHAPES[name][key] for key in ("batch", "M", "N")), 512, 64, splits, "float16")
+    return Shapes(**SHAPES[name], dim=512, rope=64, splits=splits, dtype="float16")
 
 
 def label(tiles: dict[str, Any]) -> str:
@@ -120,7 +125,7 @@ def label(tiles: dict[str, Any]) -> str:
     return (form + alone).format(**tiles)
 
 
-def kernel_of(name: str, tiles: dict[str, Any], target: str) -> Any:
+def kernel_of(name: str, tiles: dict[str, Any], target: str) -> Kernel:
     """The built kernel of a configuration: both launches, or one of them with the same parameters."""
     import core
     from core.ops._mla_launch import Combining
@@ -130,7 +135,8 @@ def kernel_of(name: str, tiles: dict[str, Any], target: str) -> Any:
 
     launch = tiles.get("launch")
     if launch is None:
-        return mla_decode.compile(**SHAPES[name], **tiles, target=target, build=True)
+        whole: Kernel = mla_decode.compile(**SHAPES[name], **tiles, target=target, build=True)
+        return whole
     shapes = shapes_of(name, tiles["splits"])
     if launch == "attend":
         program = first_launch(shapes)
@@ -145,6 +151,7 @@ def compile_row(row: dict[str, Any], target: str) -> dict[str, Any]:
     try:
         kernel = kernel_of(row["shape"], row["tiles"], target)
         actual = kernel.resources.actual
+        assert actual is not None  # it was built
         row |= {
             "status": "built",
             "registers": actual.registers_per_thread,
@@ -168,7 +175,7 @@ class Case:
         self.name, self.target = name, target
         self.shape = shape = SHAPES[name]
         batch, heads, keys = shape["batch"], shape["M"], shape["N"]
-        make = {"device": "cuda", "dtype": torch.float16}
+        make: dict[str, Any] = {"device": "cuda", "dtype": torch.float16}
         self.queries = [torch.randn(batch, heads, size, **make) for size in (512, 64)]
         self.cache = [torch.randn(batch, keys, size, **make) for size in (512, 64)]
         whole = torch.full((batch,), keys, device="cuda", dtype=torch.int32)
@@ -187,7 +194,7 @@ class Case:
             found.append(((q @ kv.T + q_rope @ k_rope.T) * 576**-0.5).softmax(-1) @ kv)
         return torch.stack(found)
 
-    def prepared(self, tiles: dict[str, Any], lengths: str) -> Any:
+    def prepared(self, tiles: dict[str, Any], lengths: str) -> Other:
         """A kernel with its arguments, a `core.bench.workloads.Other`; its output is NaN before."""
         import torch
 
@@ -196,7 +203,7 @@ class Case:
         kernel = kernel_of(self.name, tiles, self.target)
         batch, heads, splits = self.shape["batch"], self.shape["M"], tiles["splits"]
         kept = (splits, batch, heads) if splits > 1 else (1, 1, 1)
-        nan = {"fill_value": float("nan"), "device": "cuda"}
+        nan: dict[str, Any] = {"fill_value": float("nan"), "device": "cuda"}
         output = torch.full((batch, heads, 512), dtype=torch.float16, **nan)
         if tiles.get("launch") == "combine":
             return Other(
@@ -215,6 +222,7 @@ class Case:
             kernel = self.prepared(tiles, name)
             kernel.call(*kernel.arguments)
             torch.cuda.synchronize()
+            assert kernel.output is not None  # the kernels write where they are told
             found = kernel.arguments[kernel.output].float()
             if launch == "combine":
                 expected = combined(*kernel.arguments[-2:])
@@ -233,7 +241,8 @@ class Case:
         from core.bench.measuring import rotated
         from core.tuning.measure import measure_together
 
-        device, kernels = torch.device("cuda"), {}
+        device = torch.device("cuda")
+        kernels: dict[str, Any] = {}
         for combine in (False, True):
             own = [row["tiles"] for row in rows if (row["tiles"].get("launch") == "combine") is combine]
             ready = {label(tiles): self.prepared(tiles, "whole") for tiles in own}
@@ -399,7 +408,7 @@ def main() -> int:
     parser.add_argument("--match", default="", help="only configurations whose name contains this")
     parser.add_argument("--target", default="cuda:h200")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--dry", action="store_true", help="compile only")
+    parser.add_argument("--dry", action="store_true", help="no device: compile, and show what came out")
     parser.add_argument("--apart", action="store_true", help="the launches of few long sequences, each by itself")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
@@ -427,7 +436,7 @@ def main() -> int:
     print(f"\n{time.monotonic() - started:.0f} s in all")
     if options.json:
         options.json.write_text(json.dumps({"command": sys.argv, "rows": built, "times": times}, indent=1) + "\n")
-    return 0
+    return int(options.dry and any(row["status"] == "build" for row in built))
 
 
 if __name__ == "__main__":

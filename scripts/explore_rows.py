@@ -30,7 +30,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.runtime.kernel import Kernel
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -119,12 +122,13 @@ def label(config: Config) -> str:
     return text
 
 
-def kernel_for(operator: str, shape: tuple[int, int], config: Config, target: str) -> Any:
+def kernel_for(operator: str, shape: tuple[int, int], config: Config, target: str) -> Kernel:
     """The kernel, built; from the cache when another process has built it."""
     import importlib
 
     factory = getattr(importlib.import_module(f"core.ops.{operator}"), operator)
-    return factory.compile(*shape, **config, target=target, build=True)
+    kernel: Kernel = factory.compile(*shape, **config, target=target, build=True)
+    return kernel
 
 
 def prepare(job: tuple[str, tuple[int, int], Config, str]) -> dict[str, Any]:
@@ -134,13 +138,19 @@ def prepare(job: tuple[str, tuple[int, int], Config, str]) -> dict[str, Any]:
     row: dict[str, Any] = {"operator": operator, "shape": list(shape), "config": config}
     try:
         import core
+        from core.errors import DescriptorError
         from core.hardware.occupancy import occupancy
 
         actual = kernel_for(*job).resources.actual
-        shared = actual.static_shared_bytes, actual.dynamic_shared_bytes
+        assert actual is not None  # it was built
+        shared = actual.static_shared_bytes or 0, actual.dynamic_shared_bytes or 0
         chip = core.chip(target)
-        held = occupancy(chip, config["threads"], actual.registers_per_thread, *shared).at_most or 0
-        row |= {"status": "built", "registers": actual.registers_per_thread, "shared": sum(shared), "held": held}
+        registers = actual.registers_per_thread or 0
+        try:
+            held = occupancy(chip, config["threads"], registers, *shared).at_most or 0
+        except DescriptorError:
+            held = 0  # a CPU's core, which holds no blocks beside one another
+        row |= {"status": "built", "registers": registers, "shared": sum(shared), "held": held}
         if actual.spill_store_bytes:
             row |= {"status": "spills", "reason": f"{actual.spill_store_bytes} bytes"}
         elif config["workers"] > held * (chip.main_unit.count or 0):
@@ -175,7 +185,7 @@ class Row:
         from core.tuning.measure import cache_bytes
 
         self.torch = torch
-        make = {"device": device, "dtype": torch.float16}
+        make: dict[str, Any] = {"device": device, "dtype": torch.float16}
         self.x = torch.randn(shape, **make) * 2 + 1
         self.vectors = [torch.randn(shape[1], **make) for _ in VECTORS[operator]]
         arguments = [self.x, *self.vectors, torch.empty_like(self.x)]
@@ -208,7 +218,7 @@ class Row:
 
     def works(self, call: Callable[..., Any]) -> list[Callable[[], Any]]:
         """The call on every copy of the arguments."""
-        return [lambda arguments=arguments: call(*arguments) for arguments in self.sets]
+        return [partial(call, *arguments) for arguments in self.sets]
 
 
 def copy(x: Any, *rest: Any) -> None:
@@ -235,13 +245,13 @@ def measure_row(item: dict[str, Any], options: argparse.Namespace, say: Callable
         say({"start": name})
         try:
             kernel = kernel_for(operator, shape, config, options.target)
-            error = row.error(kernel)
+            off = row.error(kernel)
         except Exception as failure:
             say({"bad": name, "status": "failed", "reason": f"{type(failure).__name__}: {str(failure)[:300]}"})
             row.synchronize()  # where this raises, the parent starts another child
             continue
-        if error > 1:
-            say({"bad": name, "status": "wrong", "reason": f"{error:.3g} times what rounding allows"})
+        if off > 1:
+            say({"bad": name, "status": "wrong", "reason": f"{off:.3g} times what rounding allows"})
         else:
             calls[name] = kernel
     say({"start": None})
@@ -265,7 +275,7 @@ def measure_row(item: dict[str, Any], options: argparse.Namespace, say: Callable
         repeat_ms=FINAL_MS,
         cold_l2=True,
     )
-    finals = {}
+    finals: dict[str, dict[str, Any]] = {}
     for name in finalists:
         found = final.measurements[name]
         finals[name] = {"us": found.median_s * 1e6, "spread": found.spread}
@@ -456,7 +466,7 @@ def mark_twin(row: dict[str, Any], built: list[dict[str, Any]]) -> None:
 
 def fits(row: dict[str, Any], operator: str, shape: tuple[int, int]) -> bool:
     """Whether this is a kernel of the row that may be measured."""
-    return row["status"] == "built" and row["operator"] == operator and row["shape"] == list(shape)
+    return bool(row["status"] == "built" and row["operator"] == operator and row["shape"] == list(shape))
 
 
 if __name__ == "__main__":

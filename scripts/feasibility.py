@@ -27,7 +27,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.program import Program
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -86,7 +89,7 @@ def judge(one: Configuration, launch: bool) -> dict[str, Any]:
     return row
 
 
-def _program(operator: str, arguments: Mapping[str, Any], tiles: Mapping[str, Any]) -> Any:
+def _program(operator: str, arguments: Mapping[str, Any], tiles: Mapping[str, Any]) -> Program:
     from core.program import Program
 
     factory = factory_of(operator)
@@ -247,6 +250,8 @@ def main() -> int:
             for case in cases(options.targets, options.operators)
             for one in drawn(*case, count=options.count)
         }
+        if not configurations:
+            parser.error("no case is of these targets and operators")
         run(list(configurations.values()), options.results, options.jobs, options.launch)
     rows = rows_of(options.results)
     if options.predict:

@@ -8,9 +8,14 @@ import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-_GEMM = [
+if TYPE_CHECKING:
+    from core.tiling.factory import KernelFactory
+
+_Cases = list[tuple[str, dict[str, Any]]]
+
+_GEMM: _Cases = [
     ("cuda:h200", {"M": 4096, "N": 4096, "K": 4096}),
     ("cuda:h200", {"M": 512, "N": 512, "K": 16384, "dtype": "bfloat16"}),
     ("cuda:h200", {"M": 16, "N": 4096, "K": 4096}),
@@ -21,13 +26,13 @@ _GEMM = [
     ("cuda:l40s", {"M": 2048, "N": 2048, "K": 2048, "trans_b": True}),
     ("cuda:rtx4090", {"M": 4096, "N": 4096, "K": 4096, "dtype": "float8_e4m3fn", "trans_b": True}),
 ]
-_ATTENTION = [
+_ATTENTION: _Cases = [
     ("cuda:h200", {"batch": 4, "heads": 32, "kv_heads": 32, "M": 2048, "N": 2048, "dim": 128}),
     ("cuda:h200", {"batch": 1, "heads": 32, "kv_heads": 8, "M": 8192, "N": 8192, "dim": 64, "causal": True}),
     ("cuda:a100", {"batch": 4, "heads": 32, "kv_heads": 32, "M": 2048, "N": 2048, "dim": 128, "causal": True}),
     ("cuda:l40s", {"batch": 16, "heads": 16, "kv_heads": 16, "M": 512, "N": 512, "dim": 64}),
 ]
-_ROWS = [
+_ROWS: _Cases = [
     ("cuda:h200", {"M": 4096, "N": 4096}),
     ("cuda:h200", {"M": 1024, "N": 32768}),
     ("cuda:a100", {"M": 65536, "N": 500}),
@@ -81,12 +86,13 @@ class Configuration:
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def factory_of(operator: str) -> Any:
+def factory_of(operator: str) -> KernelFactory:
     """The operator's factory."""
-    return getattr(importlib.import_module(f"core.ops.{operator}"), operator)
+    factory: KernelFactory = getattr(importlib.import_module(f"core.ops.{operator}"), operator)
+    return factory
 
 
-def completed(factory: Any, tiles: Mapping[str, Any]) -> dict[str, Any]:
+def completed(factory: KernelFactory, tiles: Mapping[str, Any]) -> dict[str, Any]:
     """The tiles with what a kernel has got since: parameters that do nothing at their neutral value."""
     neutral = {"split": 1, "swizzle": 0, "workers": 0, "warp_policy": 0, "unroll": 1, "buffers": 1}
     added = {
@@ -121,7 +127,8 @@ def drawn(operator: str, target: str, arguments: Mapping[str, Any], count: int) 
         refused = [v for v in ranking.refused if len(v.tiles) == len(factory.parameters) and "left out" not in v.reason]
         for verdicts in (list(ranking.candidates), refused):
             for verdict in dice.sample(verdicts, min(len(verdicts), -(-count // 2))):
-                shared = verdict.prediction and verdict.prediction.memory_bytes.get("shared", 0)
+                predicted = verdict.prediction
+                shared = None if predicted is None else predicted.memory_bytes.get("shared", 0)
                 yield Configuration(
                     target, operator, arguments, dict(verdict.tiles), verdict.status == "ranked", verdict.reason, shared
                 )

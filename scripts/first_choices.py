@@ -32,8 +32,11 @@ sys.path.insert(0, str(ROOT))
 if TYPE_CHECKING:
     import torch
 
+    from core.tiling.factory import KernelFactory
+
 BEGIN, END = "<!-- first choices: begin", "<!-- first choices: end -->"
 TARGETS = ("ascend:910b3", "metax:c500")
+OPERATORS = ("gemm", "attention", "softmax", "layernorm")
 #: Largest relative error, by what operands and results are rounded to.
 TOLERANCE = {"float16": 2e-3, "bfloat16": 1.6e-2, "float8_e4m3fn": 4e-3, "int8": 0.0}
 _GEMMS = (
@@ -95,7 +98,7 @@ class Choice:
         return self.place in (None, 1) and self.built in ("", "vendor compiler", "source only") and not wrong
 
 
-def shapes(operators: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def shapes() -> Iterator[tuple[str, dict[str, Any]]]:
     """Twelve products, six attentions, six softmaxes, six layer normalisations: (operator, arguments)."""
     for m, n, k, dtype in _GEMMS:
         yield "gemm", {"M": m, "N": n, "K": k, "dtype": dtype, **({"trans_b": True} if dtype == "int8" else {})}
@@ -117,8 +120,9 @@ def shapes(operators: Sequence[str]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield operator, {"M": m, "N": n}
 
 
-def factory_of(operator: str) -> Any:
-    return getattr(importlib.import_module(f"core.ops.{operator}"), operator)
+def factory_of(operator: str) -> KernelFactory:
+    factory: KernelFactory = getattr(importlib.import_module(f"core.ops.{operator}"), operator)
+    return factory
 
 
 def choose(target: str, operator: str, arguments: Mapping[str, Any], build: bool, simulate: bool) -> Choice:
@@ -152,7 +156,7 @@ def choose(target: str, operator: str, arguments: Mapping[str, Any], build: bool
     return choice
 
 
-def _build(choice: Choice, factory: Any) -> None:
+def _build(choice: Choice, factory: KernelFactory) -> None:
     """Compiles as a user would, at the kernel's own shape: whichever candidate lowers first."""
     from core.errors import TileHALError, ToolchainNotFound
 
@@ -185,7 +189,7 @@ def reduced(choice: Choice) -> dict[str, Any]:
     return {**arguments, "M": min(arguments["M"], rows)}
 
 
-def _simulated(choice: Choice, factory: Any) -> float | str:
+def _simulated(choice: Choice, factory: KernelFactory) -> float | str:
     """Relative error against torch of the same tiles on the smaller problem; why not, when it cannot be run."""
     import torch
 
@@ -225,8 +229,9 @@ def _problem(operator: str, arguments: Mapping[str, Any]) -> tuple[list[torch.Te
         k, v = (random(batch, kv_heads, arguments["N"], dim) for _ in range(2))
         # torch counts a causal mask from the first key, the operator from the last.
         mask = torch.ones(arguments["M"], arguments["N"], dtype=torch.bool).tril(arguments["N"] - arguments["M"])
-        wide = [one.double() for one in (q, *(t.repeat_interleave(heads // kv_heads, 1) for t in (k, v)))]
-        expected = F.scaled_dot_product_attention(*wide, attn_mask=mask if arguments["causal"] else None)
+        wide_k, wide_v = (t.repeat_interleave(heads // kv_heads, 1).double() for t in (k, v))
+        seen = mask if arguments["causal"] else None
+        expected = F.scaled_dot_product_attention(q.double(), wide_k, wide_v, attn_mask=seen)
         return [q, k, v], expected
     x = random(arguments["M"], arguments["N"])
     if operator == "softmax":
@@ -313,7 +318,7 @@ def write(page: Path, choices: Sequence[Choice]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--target", nargs="+", default=TARGETS)
-    parser.add_argument("--operators", nargs="*", default=[], help="of gemm, attention, softmax, layernorm (all)")
+    parser.add_argument("--operators", nargs="*", default=[], choices=OPERATORS, help="all where none is named")
     parser.add_argument("--build", action="store_true")
     parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--docs", type=Path, help="page whose table is replaced, for one target")
@@ -325,7 +330,7 @@ def main() -> int:
     wanted = [
         (target, operator, arguments)
         for target in options.target
-        for operator, arguments in shapes(options.operators)
+        for operator, arguments in shapes()
         if not options.operators or operator in options.operators
     ]
     choices = [

@@ -40,7 +40,7 @@ def entries() -> dict[str, Any]:
     from tests.kernels import all_kernels
     from tests.kernels.silent import silent_cases
 
-    return {entry.name: entry for entry in (*all_kernels(), *silent_cases())}
+    return {entry.name: entry for entry in all_kernels()} | {entry.name: entry for entry in silent_cases()}
 
 
 def child(names: list[str], target: str, device: str, results: Path) -> int:
@@ -156,6 +156,8 @@ def main() -> int:
 
     chosen = [name for name in entries() if options.match in name]
     chosen = [name for name in chosen if not options.topic or name.partition(".")[0] in options.topic]
+    if not chosen:
+        parser.error("no case is of these topics and has this in its name")
     topics: dict[str, list[str]] = {}
     for name in chosen:
         topics.setdefault(name.partition(".")[0], []).append(name)

@@ -19,6 +19,7 @@ import multiprocessing
 import os
 import queue
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -27,7 +28,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.tiling.factory import KernelFactory
 
 #: Bytes of inputs a timing walks through: twice an H200's 60 MB of L2, and some.
 ROTATED_BYTES = 150e6
@@ -84,14 +88,15 @@ def cases() -> Iterator[Case]:
             yield Case(operator, {"M": m, "N": n, "dtype": "float16"})
 
 
-def factory_and_arguments(case: Case) -> tuple[Any, dict[str, Any]]:
+def factory_and_arguments(case: Case) -> tuple[KernelFactory, dict[str, Any]]:
     """The operator's factory and the arguments it takes for this case."""
     from importlib import import_module
 
     arguments = dict(case.shape)
     if case.operator == "attention":
         arguments["M"] = arguments["N"] = arguments.pop("length")
-    return getattr(import_module(f"core.ops.{case.operator}"), case.operator), arguments
+    factory: KernelFactory = getattr(import_module(f"core.ops.{case.operator}"), case.operator)
+    return factory, arguments
 
 
 # ------------------------------------------------------------------------------------------------------------ compiling
@@ -222,8 +227,9 @@ class Prepared:
             a, b = (t.to(torch.bfloat16 if t.dtype == torch.bfloat16 else torch.float16) for t in inputs)
             return (a @ (b.T if shape.get("trans_b") else b)).float()
         if self.case.operator == "attention":
+            q, k, v = inputs
             return torch.nn.functional.scaled_dot_product_attention(
-                *inputs, is_causal=shape["causal"], enable_gqa=True
+                q, k, v, is_causal=shape["causal"], enable_gqa=True
             ).float()
         if self.case.operator == "softmax":
             return torch.softmax(inputs[0].float(), -1)
@@ -278,7 +284,7 @@ class Prepared:
         kernel(*self.sets[-1])
         end.record()
         end.synchronize()
-        return begin.elapsed_time(end) / 1e3
+        return float(begin.elapsed_time(end)) / 1e3
 
 
 class Timers:
@@ -369,12 +375,13 @@ def environment() -> dict[str, Any]:
     from core._tilelang import tilelang_version
 
     query = "name,driver_version,clocks.sm,clocks.max.sm,power.limit,temperature.gpu"
-    smi = subprocess.run(
-        ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"], capture_output=True, text=True, check=False
-    )
+    said = ""
+    if shutil.which("nvidia-smi"):
+        command = ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"]
+        said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     return {
         "target": _target(),
-        "gpu": dict(zip(query.split(","), smi.stdout.splitlines()[0].split(", "), strict=False)) if smi.stdout else {},
+        "gpu": dict(zip(query.split(","), said.splitlines()[0].split(", "), strict=False)) if said else {},
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "tilelang": tilelang_version(),
@@ -398,6 +405,8 @@ def main() -> None:
     arguments = parser.parse_args()
     started = time.monotonic()
     chosen = [c for c in cases() if not arguments.cases or any(word in c.label for word in arguments.cases)]
+    if not chosen:
+        parser.error(f"no case has any of these words: {' '.join(arguments.cases)}")
     plan: list[tuple[Case, dict[str, Any]]] = []
     listed = json.loads(arguments.plan.read_text()) if arguments.plan and arguments.plan.exists() else {}
     for case in chosen:

@@ -18,10 +18,15 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from core.tiling.factory import KernelFactory
+    from core.tiling.problem import TileProblem
 
 #: Operator, arguments; the limits of a first ranking, in seconds of one core.
 OPERATORS: dict[str, tuple[str, tuple[Any, ...], float]] = {
@@ -56,15 +61,19 @@ def timed(action: Callable[[], Any]) -> tuple[float, Any]:
     return time.process_time() - started, result
 
 
+def _trace(problem: TileProblem, tiles: Mapping[str, Any]) -> None:
+    """The one trace that a ranking from disk takes."""
+    problem.tracer(tiles).fingerprint()
+
+
 def measure(name: str, target: str, repeat: int) -> Row:
     """Ranks one operator `repeat` times from nothing, in the process and from disk."""
     from core.tiling import ranking_cache
     from core.tiling.problem import TileProblem
 
     module, arguments, limit = OPERATORS[name]
-    factory = getattr(importlib.import_module(f"core.ops.{module}"), module)
+    factory: KernelFactory = getattr(importlib.import_module(f"core.ops.{module}"), module)
     first, process, whole, check = [], [], [], []
-    ranking: Any = None
     for _ in range(repeat):
         with tempfile.TemporaryDirectory() as folder:
             os.environ["TILEHAL_CACHE_DIR"] = folder
@@ -77,8 +86,7 @@ def measure(name: str, target: str, repeat: int) -> Row:
             assert again.effort.recalled == "disk", again.effort
             whole.append(seconds)
             problem = TileProblem.of(factory, arguments, {}, target)
-            best = ranking.candidates[0].tiles
-            check.append(timed(lambda problem=problem, best=best: problem.tracer(best).fingerprint())[0])
+            check.append(timed(partial(_trace, problem, ranking.candidates[0].tiles))[0])
     median = statistics.median
     return Row(
         name=name,

@@ -23,12 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import core
-import core.tiling.profile.records
-from core.tiling.cost import predict
-from core.tiling.prediction import Prediction
-from core.tiling.profile.family import ProfileFamily
-from core.tiling.profile.flat import flatten, structure_from_json, structure_to_json, unflatten
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+import core  # noqa: E402
+import core.tiling.profile.records  # noqa: E402
+from core.tiling.cost import predict  # noqa: E402
+from core.tiling.prediction import Prediction  # noqa: E402
+from core.tiling.profile.family import ProfileFamily  # noqa: E402
+from core.tiling.profile.flat import flatten, structure_from_json, structure_to_json, unflatten  # noqa: E402
 
 Row = dict[str, Any]
 
@@ -54,7 +57,7 @@ class Score:
 
     @property
     def best(self) -> float:
-        return min(row["ms"] for row in self.rows)
+        return float(min(row["ms"] for row in self.rows))
 
     @property
     def first_over_best(self) -> float:
@@ -107,7 +110,7 @@ def _ranks(values: list[float]) -> list[float]:
 
 def label(row: Row) -> str:
     """The row's operator and shape."""
-    return row["operator"] + " " + " ".join(f"{name}={value}" for name, value in row["shape"].items())
+    return f"{row['operator']} " + " ".join(f"{name}={value}" for name, value in row["shape"].items())
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -132,11 +135,9 @@ def measured(sweep: Mapping[str, Any]) -> dict[str, list[Row]]:
 
 def traced_profiles(rows: list[Row]) -> dict[str, Any]:
     """The profiles of one shape's rows as plain data: structures, and each row's structure and numbers."""
-    sys.path.insert(0, str(Path(__file__).parent))
-    from gpu_sweep import Case, factory_and_arguments
-
     from core.errors import TileHALError
     from core.program import Program
+    from scripts.gpu_sweep import Case, factory_and_arguments
 
     factory, given = factory_and_arguments(Case(rows[0]["operator"], rows[0]["shape"]))
     arguments = factory.arguments((), given)
@@ -264,8 +265,10 @@ def main() -> None:
     path = arguments.profiles or arguments.sweep.with_name(arguments.sweep.name.replace("sweep", "profiles"))
     if path == arguments.sweep or path.suffix != ".gz":
         path = arguments.sweep.with_name(f"profiles-{arguments.sweep.stem}.gz")
-    stored = profiles(path, groups, arguments.trace)
     chosen = {n: r for n, r in groups.items() if not arguments.cases or any(word in n for word in arguments.cases)}
+    if not chosen:
+        parser.error(f"no shape has any of these words: {' '.join(arguments.cases)}")
+    stored = profiles(path, groups, arguments.trace)
     header = sweep.get("environment") or sweep.get("header") or sweep
     found = scores(chosen, stored, arguments.target or header.get("target", "cuda:h200"))
     for score in found:

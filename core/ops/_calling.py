@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import threading
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +17,7 @@ from core.ops._operands import described, dtype_name, expect, matrix, packed
 from core.runtime.values import torch_dtype
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from torch import Tensor
 
@@ -25,6 +26,14 @@ if TYPE_CHECKING:
 
 _kernels: dict[tuple[Any, ...], Kernel] = {}
 _lock = threading.Lock()
+
+
+class _Calling(threading.local):
+    #: Whether calls on this thread build their kernels and launch none.
+    builds_only = False
+
+
+_calling = _Calling()
 
 
 def kernels() -> tuple[Kernel, ...]:
@@ -36,6 +45,19 @@ def forget() -> None:
     """Drops the remembered kernels, for instance after tuning: the next call of a kind asks for its tiles again."""
     with _lock:
         _kernels.clear()
+
+
+@contextmanager
+def building() -> Iterator[None]:
+    """Inside it, calls on this thread compile and build their kernels and launch none: nobody writes the outputs.
+
+    Needs no device: the tensors may lie where the target's kernels cannot run.
+    """
+    before, _calling.builds_only = _calling.builds_only, True
+    try:
+        yield
+    finally:
+        _calling.builds_only = before
 
 
 def on_rows(
@@ -76,8 +98,7 @@ def run(
                 hint="leave the call out where there is nothing to compute",
             )
     if only_shapes():
-        kind = tensors[0].dtype if dtype is None else torch_dtype(str(dtype).removeprefix("torch."))
-        return given or [tensors[0].new_empty(shape, dtype=kind) for shape in shapes]
+        return given or _unwritten(tensors[0], shapes, dtype)
     target = options.get("target") or ("cpu" if tensors[0].device.type == "cpu" else "auto")
     where = target if isinstance(target, str) else str(getattr(target, "target", target))
     chosen = ((name, options[name]) for name in sorted(options) if name != "target")
@@ -90,8 +111,16 @@ def run(
         with _lock:
             kernel = _kernels.get(key) or factory.compile(**arguments, **{**options, "target": target})
             _kernels[key] = kernel
+    if _calling.builds_only:
+        kernel.build()
+        return given or _unwritten(tensors[0], shapes, dtype)
     outputs = kernel(*tensors, *given)
     return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
+def _unwritten(like: Tensor, shapes: Sequence[Sequence[int]], dtype: str | torch.dtype | None) -> list[Tensor]:
+    kind = like.dtype if dtype is None else torch_dtype(str(dtype).removeprefix("torch."))
+    return [like.new_empty(shape, dtype=kind) for shape in shapes]
 
 
 def _check_options(factory: KernelFactory, arguments: Mapping[str, Any], options: Mapping[str, Any]) -> None:

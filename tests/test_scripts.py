@@ -286,8 +286,11 @@ def test_a_first_choice_is_made_and_shown(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"before\n{choices.BEGIN} -->\nold\n{choices.END}\nafter\n")
     choices.write(page, [choice])
-    assert "| softmax | M=256 N=512 |" in page.read_text()
-    assert "old" not in page.read_text()
+    text = page.read_text()
+    assert text.startswith(f"before\n{choices.BEGIN} -->\n\n| operator |")
+    assert text.endswith(f"\n\n{choices.END}\nafter\n")
+    assert "| softmax | M=256 N=512 |" in text
+    assert "old" not in text
 
 
 def test_every_case_that_is_swept_is_a_kernel() -> None:

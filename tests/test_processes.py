@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -183,13 +184,117 @@ def test_the_guard_ends_groups_that_are_left_and_no_others():
             one.wait()
 
 
-def test_what_ignores_sigterm_is_killed():
-    ready = "trap '' TERM; echo; sleep 300 & wait; wait"
-    with subprocess.Popen(["sh", "-c", ready], start_new_session=True, stdout=subprocess.PIPE) as stubborn:
-        assert stubborn.stdout is not None
-        stubborn.stdout.readline()
-        subprocess.run(["/bin/sh", "-c", processes._GUARD], input=f"+ {stubborn.pid}\n", text=True, check=False)
+#: By which a terminal or a machine that shuts down ends processes.
+SIGNALS = (int(signal.SIGHUP), int(signal.SIGINT), int(signal.SIGTERM))
+#: What does not obey SIGTERM, and what takes a moment to; both say when they can be sent it.
+STUBBORN = ["sh", "-c", "trap '' TERM; echo; sleep 20 & wait; wait"]
+CAREFUL = ["sh", "-c", "trap 'sleep 0.05; exit 7' TERM; echo; sleep 20 & wait"]
+
+
+def ready(process: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
+    assert process.stdout is not None
+    process.stdout.readline()
+    return process
+
+
+def test_what_ignores_sigterm_is_killed_and_what_obeys_has_a_moment_for_it():
+    with (
+        subprocess.Popen(STUBBORN, start_new_session=True, stdout=subprocess.PIPE) as stubborn,
+        subprocess.Popen(CAREFUL, start_new_session=True, stdout=subprocess.PIPE) as careful,
+    ):
+        told = "".join(f"+ {ready(one).pid}\n" for one in (stubborn, careful))
+        subprocess.run(["/bin/sh", "-c", processes._GUARD], input=told, text=True, check=False)
         assert stubborn.wait(60) == -signal.SIGKILL
+        assert careful.wait(60) == 7
+
+
+def test_the_guard_outlives_signals_that_end_whom_it_guards():
+    """As where a whole machine is asked to shut down: every process is sent SIGTERM, and the guard has work to do."""
+    theirs, ours = os.pipe()
+    # With no signal ignored: what is started in the background of a shell ignores SIGINT.
+    begin = f"import os, signal, sys\nfor n in {SIGNALS}: signal.signal(n, signal.SIG_DFL)\n"
+    begin += "os.execv('/bin/sh', ['sh', '-c', sys.argv[1]])"
+    with subprocess.Popen([sys.executable, "-S", "-c", begin, processes._GUARD], stdin=theirs) as guard:
+        os.write(ours, b"- 1\n")
+        wait_for(lambda: not select.select([theirs], [], [], 0)[0], "the guard's reading")  # so it has set its traps
+        os.close(theirs)
+        for number in SIGNALS:
+            guard.send_signal(number)
+        os.close(ours)
+        assert guard.wait(60) == 0
+
+
+def test_the_guard_is_in_no_folder_and_no_session_of_those_who_may_be_ended():
+    guard = processes._Guard()
+    guard.ready()
+    try:
+        assert guard._process is not None
+        assert os.getsid(guard._process.pid) == guard._process.pid
+        assert Path(f"/proc/{guard._process.pid}/cwd").readlink() == Path("/")
+    finally:
+        guard.close()
+
+
+def test_a_guard_that_ended_is_replaced_before_a_child_is_started_and_when_it_cannot_be_told():
+    guard = processes._Guard()
+    guard.ready()
+    with subprocess.Popen(["true"]) as child:
+        for replacing in (guard.ready, lambda: guard.add(child), lambda: guard.remove(child)):
+            ended = guard._process
+            assert ended is not None
+            ended.kill()
+            ended.wait()
+            replacing()
+            assert guard._process is not None
+            assert guard._process is not ended
+            assert guard._process.poll() is None
+    guard.close()
+
+
+def test_a_guard_that_cannot_be_started_leaves_no_pipe(monkeypatch):
+    ends = []
+    make = os.pipe
+    monkeypatch.setattr(os, "pipe", lambda: ends.extend(make()) or tuple(ends))
+    monkeypatch.setattr(subprocess, "Popen", lambda *_, **__: os.open("no such folder/sh", os.O_RDONLY))
+    guard = processes._Guard()
+    with pytest.raises(FileNotFoundError):
+        guard.ready()
+    assert guard._pipe == -1
+    for end in ends:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(end)
+
+
+def test_what_is_asked_to_end_has_its_grace_period_and_no_more():
+    careful = ready(processes.start(CAREFUL, stdout=subprocess.PIPE))
+    with careful:
+        assert processes.end(careful, grace_s=15) == 7
+    stubborn = ready(processes.start(STUBBORN, stdout=subprocess.PIPE))
+    with stubborn:
+        assert processes.end(stubborn, grace_s=0.05) == -signal.SIGKILL
+
+
+def test_what_is_interrupted_while_it_starts_leaves_nothing(monkeypatch):
+    """Ctrl-C may come when the program runs and whoever started it has not been told of it."""
+    started = []
+    add = processes._guard.add
+
+    def interrupted(process):
+        started.append(process)
+        add(process)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(processes._guard, "add", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        processes.start(["sleep", "20"])
+    (process,) = started
+    try:
+        assert process.returncode == -signal.SIGKILL
+        assert not processes._guard.knows(process)
+    finally:
+        process.kill()
+        process.wait()
+        processes.forget(process)
 
 
 def test_a_child_that_ended_is_forgotten():

@@ -105,7 +105,7 @@ def measure_case(case: Case, settings: Settings, skip: Mapping[str, str], say: C
     inputs = work.inputs(Make(device, generator, case.dtype))
     contenders, works = _checked(work, inputs, device, settings, skip, say)
     ratios: dict[str, dict[str, Any]] = {}
-    watch = OthersShare()
+    watch = OthersShare() if device.type == "cpu" else None
     if works:
         if until is not None:
             _check_time(works, device, until - time.monotonic())
@@ -118,7 +118,7 @@ def measure_case(case: Case, settings: Settings, skip: Mapping[str, str], say: C
                 for name, ratio in others.items():
                     ratios.setdefault(ours, {}).setdefault(name, {})[l2] = ratio
     found = {"contenders": contenders, "ratios": ratios, "clock_hz": _clock_hz(device)}
-    return found if device.type != "cpu" else {**found, "others_share": watch.share()}
+    return found if watch is None else {**found, "others_share": watch.share()}
 
 
 def _check_time(works: Mapping[str, list[Callable[[], Any]]], device: torch.device, left_s: float) -> None:

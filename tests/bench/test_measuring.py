@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
+from core.bench import measuring
 from core.bench.case import Case
 from core.bench.measuring import Settings, SpoiltError, measure_case
 from core.bench.workloads import NotMeasured, Other
 from core.bench.workloads.rows import RmsNorm
+from core.tuning.measure import measure_together
 
 CASE = Case("rmsnorm", {"M": 32, "N": 64})
 SETTINGS = Settings("cpu", ("tilehal", "tilelang", "tuned"), repeat_ms=1.0, warmup_ms=1.0)
@@ -89,6 +92,51 @@ def test_what_cannot_be_timed_in_the_time_left_is_not_begun(monkeypatch):
     monkeypatch.setattr("core.tuning.measure.measure_together", lambda *_, **__: pytest.fail("it was begun"))
     with pytest.raises(NotMeasured, match="no time left: timing it takes 0 s or more, and 0 s are left"):
         measure_case(CASE, replace(SETTINGS, within_s=0.0), {}, lambda what: None)
+
+
+class Watched:
+    """Stands for `OthersShare` and for the measuring, and says in which order they came."""
+
+    def __init__(self, monkeypatch):
+        self.order = []
+        order, measure = self.order, measure_together
+
+        class Watch:
+            def __init__(self):
+                order.append("watch")
+
+            def share(self):
+                order.append("share")
+                return 0.25
+
+        def timed(*args, **options):
+            order.append("timed")
+            return measure(*args, **options)
+
+        monkeypatch.setattr("core.tuning.measure.contention.OthersShare", Watch)
+        monkeypatch.setattr("core.tuning.measure.measure_together", timed)
+
+
+def test_the_cpu_is_watched_from_before_the_first_sample_to_after_the_last(monkeypatch):
+    with_others(monkeypatch, right=right)
+    watched = Watched(monkeypatch)
+    found = measure_case(CASE, replace(SETTINGS, ours=("tilehal",)), {}, lambda what: None)
+    assert watched.order == ["watch", "timed", "timed", "share"]
+    assert found["others_share"] == 0.25
+
+
+def test_who_else_has_the_cpu_is_not_said_of_what_runs_on_a_device(monkeypatch):
+    """There may be none here: what would be asked of it is left out, and nothing is timed."""
+    device = SimpleNamespace(require_torch_device=lambda: "cuda:0")
+    monkeypatch.setattr("core.target.resolve", lambda target: device)
+    monkeypatch.setattr("torch.Generator", lambda device: SimpleNamespace(manual_seed=lambda seed: None))
+    monkeypatch.setattr(RmsNorm, "inputs", lambda self, make: {})
+    monkeypatch.setattr(measuring, "_checked", lambda *_: ({}, {}))
+    monkeypatch.setattr(measuring, "_clock_hz", lambda device: 1e9)
+    watched = Watched(monkeypatch)
+    found = measure_case(CASE, replace(SETTINGS, target="cuda:h200"), {}, lambda what: None)
+    assert found == {"contenders": {}, "ratios": {}, "clock_hz": 1e9}
+    assert watched.order == []
 
 
 def test_on_the_cpu_it_says_how_much_of_it_others_took(monkeypatch):

@@ -27,13 +27,17 @@ def multiply(A, B, a, b, sums, row, column):
         T.gemm(a, b, sums)
 
 
-def kernel(body: Any) -> Any:
-    """A kernel whose blocks do `body`: a macro of the tensors, two shared tiles, the sums, and the block's place."""
+def kernel(body: Any, depth: Any = K, width: Any = N) -> Any:
+    """A kernel whose blocks do `body`: a macro of the tensors, two shared tiles, the sums, and the block's place.
+
+    Args:
+        depth, width: length of a row of A and of B.
+    """
 
     @T.prim_func
     def main(
-        A: T.Tensor((M, K), "float16"),
-        B: T.Tensor((K, N), "float16"),
+        A: T.Tensor((M, depth), "float16"),
+        B: T.Tensor((K, width), "float16"),
         offsets: T.Tensor((9,), "int32"),
         n: T.int32,
         C: T.Tensor((M, N), "float32"),
@@ -242,6 +246,18 @@ def test_chips_without_bulk_copies_are_left_alone_and_so_is_who_has_it_off() -> 
     assert differences(view, core.chip("cuda:a100"), CompileOptions()) == ()
     off = CompileOptions(pass_configs={"tl.disable_warp_specialized": True})
     assert differences(view, H200, off) == ()
+
+
+def test_loops_whose_copies_have_symbolic_rows_alone_are_left_alone() -> None:
+    """Their copies are no bulk copies. A row that is symbolic leaves a tensor one stride that is not."""
+
+    def rules(**rows: Any) -> set[Rule]:
+        return {one.rule for one in differences(Program(kernel(searched, **rows)).view, H200, CompileOptions())}
+
+    depth, width = T.dynamic("depth"), T.dynamic("width")
+    assert rules(depth=depth, width=width) == {Rule.SYMBOLIC_ROWS}
+    assert rules(depth=depth) == rules(width=width) == {Rule.SYMBOLIC_ROWS, Rule.MOVED_DEFINITION}
+    assert rules() == {Rule.MOVED_DEFINITION}
 
 
 def test_who_wants_it_all_the_same_is_told_why_not() -> None:

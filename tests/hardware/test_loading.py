@@ -6,10 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+import tilelang.language as T
 
 from core.errors import DescriptorError
 from core.hardware import load_chips, parse_chips
+from core.hardware.vocabulary import CODEGEN_KEYS, DTYPES, RATE_DTYPES, SCOPES
+from core.program.nodes import Scope
 
+ROOT = Path(__file__).parents[2]
 FILE = """\
 vendor = "acme"
 default = "big"
@@ -223,6 +227,46 @@ def test_the_figures_of_the_cost_model_are_those_a_file_may_give():
     assert set(COST_FIGURES) == {name for name, *_ in generic_figures()} | {"shared_granule_bytes"}
 
 
+def test_the_dtypes_of_a_file_are_those_that_tilelang_names():
+    """What a chip computes with must be sayable; an integer of 4 bits TileLang has with a sign alone."""
+    named = {name for name in dir(T) if re.fullmatch(r"t?b?float\d+(_e\dm\d\w*)?|u?int\d+|bool", name)}
+    named = {name for name in named if not re.search(r"x\d+$|_unpacked$", name)}
+    assert set(DTYPES) == named | {"uint4"}
+    assert set(RATE_DTYPES) - set(DTYPES) == {name.partition("_")[0] for name in named if "_e" in name}
+
+
+def test_the_scopes_of_a_file_are_those_of_a_program():
+    """But barriers, which are no memory to plan, and what only one dialect knows."""
+    assert set(SCOPES) == {scope.value for scope in Scope} - {Scope.BARRIER.value, Scope.OTHER.value}
+
+
+def test_the_codegen_keys_of_ours_are_those_that_the_core_reads():
+    read = {
+        key
+        for path in (ROOT / "core").glob("**/*.py")
+        for key in re.findall(r"codegen(?:\.get\(|\[)\"(\w+)\"", path.read_text(encoding="utf-8"))
+    }
+    assert set(CODEGEN_KEYS) == read
+    page = (ROOT / "docs" / "hardware.md").read_text(encoding="utf-8")
+    (listed,) = re.findall(r"TileHAL reads (.*?) there", page, re.DOTALL)
+    assert set(re.findall(r"`(\w+)`", listed)) == read
+
+
+@pytest.mark.parametrize("key", CODEGEN_KEYS)
+def test_a_codegen_key_of_ours_is_taken_and_refused_with_its_last_letters_changed_about(key):
+    def codegen(spelt):
+        own = f'codegen = {{ {spelt} = "x", source = "DS" }}\n'
+        return parse_chips(FILE.replace('title = "ACME big"\n', f'title = "ACME big"\n{own}'))[0].codegen
+
+    assert codegen(key) == {key: "x"}
+    misspelt = key[:-2] + key[:-3:-1]
+    if len(key) > 6:
+        with pytest.raises(DescriptorError, match=f"did you mean '{key}'"):
+            codegen(misspelt)
+    else:  # of so few letters it may well be a backend's own
+        assert codegen(misspelt) == {misspelt: "x"}
+
+
 def test_a_file_without_chips_is_refused():
     with pytest.raises(DescriptorError, match="no chip is described"):
         parse_chips('vendor = "acme"\ndefault = "x"\n')
@@ -245,7 +289,7 @@ def test_a_file_is_read_once_per_process():
 
 
 def test_the_example_of_the_documentation_is_read():
-    page = (Path(__file__).parents[2] / "docs" / "hardware.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "hardware.md").read_text(encoding="utf-8")
     [example] = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     [chip] = parse_chips(example)
     assert (chip.target, chip.main_unit.count, chip.rate("float16").ops_per_s) == ("acme:a1", 104, 280e12)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from torch.nn import functional as reference
 
 import core
 from core.ops import functional
+from core.ops._operands import apart
 
 TILES = {"block_M": 16, "block_N": 32, "threads": 128}
 PRODUCT = {**TILES, "block_K": 32, "num_stages": 1, "panel": 0, "policy": 0}
@@ -109,6 +111,10 @@ def test_a_kernel_is_remembered_for_its_shape_dtype_and_target():
 REFUSED: list[tuple[str, type[core.TileHALError], str]] = [
     ("gemm(a, a)", core.ShapeMismatch, r"float16\[20, 64\] @ float16\[20, 64\] is no product"),
     ("gemm(a[:, ::2], a[:, :32].contiguous().mT)", core.ShapeMismatch, r"a \(float16\[20, 32\]\) has strides"),
+    # Rows of several matrices are one matrix only where they lie one behind the other.
+    ("gemm(t.mT, g[0])", core.ShapeMismatch, r"gemm: a \(float16\[2, 20, 64\]\) has strides \(1280, 1, 20\)"),
+    ("gemm(t[:, ::2].mT, t[:, ::2])", core.ShapeMismatch, r"gemm: a \(float16\[2, 20, 32\]\) has strides"),
+    ("gemm(t.mT, t[:, :, ::2])", core.ShapeMismatch, r"gemm: b \(float16\[2, 64, 10\]\) has strides"),
     ("gemm(a, a.mT, residual=a)", core.ShapeMismatch, r"residual is float16\[20, 64\], expected \(20, 20\)"),
     ("gemm(a, a.mT, activation='swish')", core.KernelError, "no activation 'swish'"),
     ("gemm(a, a.float().mT, **PRODUCT)", core.ShapeMismatch, "is float16, got float32"),
@@ -163,6 +169,7 @@ REFUSED: list[tuple[str, type[core.TileHALError], str]] = [
         core.ShapeMismatch,
         "grouped_gemm: offsets go from 1 to 21, and must ascend from 0 to 20",
     ),
+    ("grouped_gemm(a, h, p)", core.ShapeMismatch, "grouped_gemm: offsets go from 0 to 20, and must ascend"),
     ("grouped_gemm(a, g, o.flip(0))", core.ShapeMismatch, "grouped_gemm: offsets go from 20 to 0"),
     ("attention_varlen(*q, o, o * 2)", core.ShapeMismatch, "attention_varlen: k_offsets go from 0 to 40"),
     ("attention_varlen(*q, o, o[:1])", core.ShapeMismatch, r"k_offsets int32\[1\]"),
@@ -192,7 +199,10 @@ def operands() -> dict[str, Any]:
         "PRODUCT": PRODUCT,
         "a": half(20, 64),
         "s": half(16, 16),
+        "t": half(2, 64, 20),
         "g": half(1, 64, 16),
+        "h": half(3, 64, 16),
+        "p": torch.tensor([0, 12, 8, 20], dtype=torch.int32),
         "o": torch.tensor([0, 20], dtype=torch.int32),
         "q": [half(20, 1, 16), half(20, 1, 16), half(20, 1, 16)],
         "r": [half(1, 1, 20, 16), half(1, 1, 20, 16), half(1, 1, 20, 16)],
@@ -208,6 +218,14 @@ def test_what_does_not_fit_is_refused(call: str, error: type[core.TileHALError],
     with pytest.raises(error, match=message) as caught:
         eval(call, {**names, **operands()})
     assert caught.value.hint
+
+
+def test_an_operand_reaches_from_its_first_element_to_its_last_whatever_its_strides():
+    memory = torch.zeros(64)
+    operand = memory.as_strided((2, 3), (20, 8), 4)  # elements 4, 12, 20, 24, 32 and 40
+    for first, end, shares in ((0, 4, False), (0, 5, True), (40, 41, True), (41, 64, False), (5, 12, True)):
+        with pytest.raises(core.LaunchError, match="shares memory with x") if shares else nullcontext():
+            apart("copy", memory[first:end], {"x": operand})
 
 
 @pytest.mark.parametrize(

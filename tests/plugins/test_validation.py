@@ -10,6 +10,7 @@ import pytest
 from core.errors import BackendHookError, BackendLoadError, DescriptorError
 from core.hardware import Chip
 from core.plugins import HOOK_NAMES, DetectedDevice, Finding, Manager, hookimpl, hookspecs, local_entry
+from core.plugins.loading import validated
 from core.plugins.results import RESULT_TYPES
 from tests.plugins.fakes import DESCRIBES, FakeVendor, manager_of, write_backend, write_distribution
 
@@ -97,6 +98,24 @@ def test_an_extension_that_speaks_for_the_vendor_loses_that_hook_and_nothing_els
     assert failure.error.message.startswith(f"{hook} of ")
     assert "only the owner" in failure.error.message
     assert "what-if target" in failure.error.hint
+
+
+def test_a_hook_that_an_extension_is_refused_does_not_count_as_implemented():
+    """Otherwise a vendor would be said to answer what nobody is asked."""
+    owner = SimpleNamespace(tilehal_chips=hookimpl(lambda: [Chip(vendor="acme", name="one", title="One")]))
+    extension = SimpleNamespace(
+        tilehal_detect=hookimpl(lambda: [DetectedDevice("one", 0, "made up")]),
+        tilehal_diagnose=hookimpl(lambda chip: []),
+    )
+    entry = local_entry("acme", extension, role="extension")
+    plugin = validated(entry, extension, "")
+    assert (plugin.implemented, plugin.wrapped) == ({"tilehal_diagnose"}, set())
+    assert vars(plugin.hooks).keys() == {"tilehal_diagnose"}
+    backend = Manager([local_entry("acme", owner), entry]).backend("acme")
+    [chip] = backend.chips()
+    assert backend.implements("tilehal_diagnose", chip)
+    assert not backend.implements("tilehal_detect", chip)
+    assert backend.detect() == ()
 
 
 def test_an_extension_with_nothing_but_chips_leaves_the_owners_alive():

@@ -122,3 +122,130 @@ def test_what_one_branch_alone_writes_anew_is_wanted_until_then() -> None:
 
     assert found(kernel(otherwise=False))["x"].idle is None
     assert found(kernel(otherwise=True))["x"].idle == (2, 4)
+
+
+def test_what_is_read_while_it_is_written_anew_is_wanted_until_then() -> None:
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((3, 64), "float32")):
+        with T.Kernel(1, threads=32):
+            x = T.alloc_fragment((64,), "float32")
+            T.copy(A, x)
+            T.copy(A, B[0, 0])
+            T.copy(A, B[1, 0])
+            for i in T.Parallel(64):
+                x[i] = x[i] * 2
+            T.copy(x, B[2, 0])
+
+    assert found(main)["x"].idle is None
+
+
+def test_of_several_stretches_in_which_nothing_is_wanted_the_longest_counts() -> None:
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((8, 64), "float32")):
+        with T.Kernel(1, threads=32):
+            early = T.alloc_fragment((64,), "float32")
+            late = T.alloc_fragment((64,), "float32")
+            single = T.alloc_fragment((64,), "float32")
+            T.copy(A, early)  # 0
+            T.copy(A, late)  # 1
+            T.clear(late)  # 2
+            T.copy(late, single)  # 3
+            T.clear(early)  # 4
+            T.copy(early, B[0, 0])  # 5
+            T.clear(early)  # 6
+            T.copy(early, B[1, 0])  # 7
+            T.clear(late)  # 8
+            T.copy(late, B[2, 0])  # 9
+            T.copy(single, B[3, 0])  # 10
+            T.clear(single)  # 11
+            T.copy(single, B[4, 0])  # 12
+
+    own = found(main)
+    assert own["early"].idle == (1, 4)
+    assert own["late"].idle == (4, 8)
+    assert own["single"].idle == (11, 11)
+
+
+def test_what_a_loop_uses_and_what_follows_writes_anew_is_idle_in_between() -> None:
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "float32"), B: T.Tensor((9, 64), "float32")):
+        with T.Kernel(1, threads=32):
+            x = T.alloc_fragment((64,), "float32")
+            for k in T.serial(8):  # 0
+                for i in T.Parallel(64):  # 1, 2
+                    x[i] = k
+                T.copy(x, B[k, 0])  # 3
+            T.copy(A[0, 0], B[8, 0])  # 4
+            T.clear(x)  # 5
+            T.copy(x, B[8, 0])  # 6
+
+    assert found(main)["x"] == Liveness(3, (4, 5))
+
+
+def test_what_shared_memory_fills_was_not_computed() -> None:
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_shared((64,), "float32")
+            x = T.alloc_fragment((64,), "float32")
+            T.copy(A, tile)
+            T.copy(tile, x)
+            T.copy(x, B)
+
+    assert found(main)["x"].steps is None
+
+
+def in_a_loop(kind: str) -> Any:
+    """`sums` is added to and `before` passed on from one iteration to the next; `twice` is of one iteration alone."""
+
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "float32"), B: T.Tensor((9, 64), "float32")):
+        with T.Kernel(1, threads=32):
+            place = T.alloc_var("int32", init=0)
+            sums = T.alloc_fragment((64,), "float32")
+            before = T.alloc_fragment((64,), "float32")
+            twice = T.alloc_fragment((64,), "float32")
+            T.clear(sums)
+            if kind == "while":
+                while place < 8:
+                    T.copy(before, B[place, 0])
+                    for i in T.Parallel(64):
+                        twice[i] = i * 2
+                    for i in T.Parallel(64):
+                        sums[i] += twice[i]
+                    T.clear(before)
+                    place = place + 1
+            if kind == "pipelined":
+                for k in T.Pipelined(8, num_stages=2):
+                    T.copy(before, B[k, 0])
+                    for i in T.Parallel(64):
+                        twice[i] = i * 2
+                    for i in T.Parallel(64):
+                        sums[i] += twice[i]
+                    T.clear(before)
+            T.copy(sums, B[8, 0])
+
+    return main
+
+
+@pytest.mark.parametrize("kind", ["while", "pipelined"])
+def test_while_loops_and_pipelined_ones_are_loops_as_well(kind: str) -> None:
+    own = found(in_a_loop(kind))
+    assert own["sums"] == Liveness(None, None)
+    assert own["before"] == Liveness(None, None)
+    assert own["twice"] == Liveness(1, None)
+
+
+def test_a_sum_over_the_terms_of_each_element_is_one_when_it_ends() -> None:
+    @T.prim_func
+    def main(A: T.Tensor((8, 64), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            sums = T.alloc_fragment((64,), "float32")
+            for i in T.Parallel(64):
+                sums[i] = i
+            for i in T.Parallel(64):
+                for k in T.serial(8):
+                    sums[i] += k
+            T.copy(sums, B)
+
+    assert found(main)["sums"].steps == 2

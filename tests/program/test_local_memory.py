@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import tilelang.language as T
 
 import core
+from backends.cuda.rules import fragments
 from core.program import Program
-from core.program.capacity import in_local_memory
+from core.program.capacity import in_local_memory, memory_demands
+from core.tiling.profile import profile
 
 
 @core.kernel(out=["Y"])
@@ -39,6 +43,42 @@ def test_a_fragment_larger_than_a_blocks_registers_is_said(target: str, fits: in
     ((use, message),) = in_local_memory(Program(whole_rows(64, 2 * fits, threads=1024)).footprint(), chip)
     assert use.buffer.name == "row"
     assert "goes to local memory and back at every pass; walk the row in parts" in message
+
+
+def test_a_buffer_that_is_too_large_for_shared_memory_is_not_said_to_be_in_registers() -> None:
+    @T.prim_func
+    def main(X: T.Tensor((1 << 18,), "float32"), Y: T.Tensor((1 << 18,), "float32")):
+        with T.Kernel(1, threads=1024):
+            tile = T.alloc_shared((1 << 18,), "float32")
+            T.copy(X, tile)
+            T.copy(tile, Y)
+
+    chip, footprint = core.chip("cuda:h200"), Program(main).footprint()
+    (demand,) = memory_demands(footprint.launches[0], chip)
+    assert (demand.memory.name, demand.fits) == ("shared", False)
+    assert list(in_local_memory(footprint, chip)) == []
+
+
+def test_what_threads_cannot_hold_is_counted_without_shared_memory() -> None:
+    def kernel(row: int) -> Any:
+        @T.prim_func
+        def main(X: T.Tensor((row,), "float32"), Y: T.Tensor((row,), "float32")):
+            with T.Kernel(1, threads=32):
+                tile = T.alloc_shared((1 << 14,), "float32")
+                held = T.alloc_fragment((row,), "float32")
+                T.copy(X[0 : 1 << 14], tile)
+                T.copy(X, held)
+                T.copy(held, Y)
+                T.copy(tile, Y[0 : 1 << 14])
+
+        return main
+
+    chip = core.chip("cuda:h200")
+    # 512 KiB of local memory and 255 registers of 4 bytes for each of 32 threads.
+    elements = 32 * ((512 << 10) // 4 + 255)
+    for row, fits in ((elements, True), (elements + 1, False)):
+        (launch,) = profile(Program(kernel(row))).launches
+        assert (fragments.refused(chip, launch) is None) == fits
 
 
 def test_compiling_warns_of_it_with_the_line_of_the_buffer() -> None:

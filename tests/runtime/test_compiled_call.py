@@ -6,6 +6,7 @@ import ctypes
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,16 @@ INNER = Signature(
     ),
     symbols=("M",),
     outputs=(1,),
+)
+MIXED = Signature(
+    "mixed",
+    (
+        TensorArgument("A", "float32", ("M", 8)),
+        TensorArgument("B", "float32", (2, "M"), strides=("M", 1)),
+        TensorArgument("C", "float32", ("M", 8), is_output=True),
+    ),
+    symbols=("M",),
+    outputs=(2,),
 )
 FLAGS = Signature(
     "flags",
@@ -211,6 +222,33 @@ def test_layouts_and_numbers_are_judged_as_by_the_binder(
         accepted = False
     called = dynamic(a, scale, b, n) is not MISS
     assert called == accepted
+
+
+def test_of_fixed_and_symbolic_extents_together_each_is_checked(tmp_path: Path) -> None:
+    mixed = Call(MIXED, ["handle"] * 3 + ["int32"], tmp_path)
+    a, b = torch.ones(3, 8), torch.ones(2, 3)
+    made = mixed(a, b)
+    assert (made.shape, made.is_contiguous()) == ((3, 8), True)
+    assert mixed.seen[-1] == (a.data_ptr(), b.data_ptr(), made.data_ptr(), 3)
+    for shape, strides, accepted in (
+        ((3, 8), (8, 1), True),
+        ((1, 8), (99, 1), True),
+        ((3, 8), (1, 3), False),
+        ((3, 8), (16, 1), False),
+        ((3, 8), (8, 2), False),
+        ((1, 8), (8, 2), False),
+        ((3, 7), (7, 1), False),
+    ):
+        offered = torch.ones(64).as_strided(shape, strides)
+        for args in ((offered, torch.ones(2, shape[0])), (torch.ones(shape[0], 8), torch.ones(2, shape[0]), offered)):
+            assert (mixed(*args) is not MISS) == accepted, (shape, strides)
+            with nullcontext() if accepted else pytest.raises(TileHALError):
+                mixed.binder(args, {})
+    for strides in ((4, 1), (3, 2), (1, 2)):
+        offered = torch.ones(64).as_strided((2, 3), strides)
+        assert mixed(a, offered) is MISS
+        with pytest.raises(TileHALError, match="strides"):
+            mixed.binder((a, offered), {})
 
 
 @pytest.mark.filterwarnings("ignore:ComplexHalf")

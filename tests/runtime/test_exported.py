@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ import tilelang.language as T
 import torch
 
 import core
+from core.codegen import exports, native
 from core.compiler import Export, LoweredKernel
 from core.plugins import Manager, hookimpl, local_entry, use_manager
 from core.runtime import artifact, exported, load_exported
@@ -533,6 +535,29 @@ def test_a_device_kernel_needs_the_driver_only_and_its_own_chip(driver: Driver, 
         assert done.returncode in (1, 2)
         assert text.removeprefix("was built ").removeprefix("CUDA ") in done.stdout
     assert not [line for line in driver.calls() if line.startswith("launch")]
+
+
+def test_a_device_kernel_names_the_oldest_driver_that_can_launch_it() -> None:
+    """CUDA 12.0 where it has tensor maps or a launch with attributes, which an older driver would not know."""
+
+    def lowered(kernel: Any, target: str) -> LoweredKernel:
+        return core.compile(kernel, target=target, build=False).lowered
+
+    plain = lowered(launch_kernels.scaled(), "cuda:a100")
+    plan = native.plan_of(plain)
+    mapped = native.plan_of(lowered(launch_kernels.product(), "cuda:h200"))
+    assert plan is not None
+    assert mapped is not None
+    (launch,) = plan.launches
+
+    def needed(**changes: Any) -> Any:
+        metadata = {**plain.metadata, native.PLAN: replace(plan, **changes).to_json()}
+        return exports.cuda_driver(replace(plain, metadata=metadata), "sm_80").launch["driver"]
+
+    assert needed() == 11040
+    assert needed(maps=mapped.maps) == 12000
+    for special in ({"cluster": ("2", "1", "1")}, {"programmatic": True}, {"cooperative": True}):
+        assert needed(launches=(launch, replace(launch, **special))) == 12000
 
 
 def test_instruction_sets_are_read_from_what_linux_says(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import struct
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,7 @@ CALLS: dict[str, list[tuple[int, list[Any]]]] = {
     "clustered": [(0, [A])],
     "whole_grid": [(0, [A])],
     "dependent": [(0, [A])],
+    "uneven": [(0, [A, B, C, rows]) for rows in (200, 201, 202)],
 }
 LETTERS = {
     "scaled_kernel": "ppiif",
@@ -98,6 +99,17 @@ def lower(name: str) -> LoweredKernel:
     return core.compile(getattr(launch_kernels, name)(), target="cuda:h200", build=False).lowered
 
 
+def with_uneven_strides(product: LoweredKernel) -> LoweredKernel:
+    """The same launch with a first map of three axes: 200 rows have strides that maps can have, 201 and 202 one not."""
+    plan = DriverPlan.from_json(product.metadata[native.PLAN])
+    strides = ("512 + 2*(M % 2)", "1024 + 2*((M // 2) % 2)")
+    uneven = replace(
+        plan.maps[0], dims=("256", "M", "2"), strides=strides, box=("64", "64", "2"), element_strides=("1", "1", "1")
+    )
+    plan = replace(plan, maps=(uneven, *plan.maps[1:]))
+    return replace(product, metadata={**product.metadata, native.PLAN: plan.to_json()})
+
+
 @dataclass
 class Recorded:
     """What each call of each kernel did, by how it was launched."""
@@ -117,6 +129,7 @@ class Recorded:
 def recorded(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     folder = tmp_path_factory.mktemp("launches")
     lowered = {name: lower(name) for name in KERNELS}
+    lowered["uneven"] = with_uneven_strides(lowered["product"])
     items = {}
     for name, kernel in lowered.items():
         place = folder / name
@@ -202,6 +215,14 @@ def test_tensor_maps_describe_the_operands(recorded: Recorded) -> None:
         assert struct.unpack_from("<Q", data, 16) == (address,)
         assert struct.unpack_from("<2Q", data, 24) == dims
         assert struct.unpack_from("<i", data, 68) == (dims[0] * 2,)  # bytes from row to row
+
+
+def test_of_a_map_each_stride_must_be_a_multiple_of_16_bytes(recorded: Recorded) -> None:
+    for how in ("compiled", "interpreted"):
+        assert recorded.error("uneven", 0, how) is None
+        for call in (1, 2):
+            assert "strides must be multiples of 16 bytes" in str(recorded.error("uneven", call, how))
+            assert launches(recorded.lines("uneven", call, how)) == []
 
 
 def test_a_map_is_encoded_again_only_when_what_it_describes_changes(recorded: Recorded) -> None:

@@ -308,6 +308,26 @@ def negated(batch: int, N: int, *, block: int = core.tile("N"), threads: int = c
     return main
 
 
+@core.kernel(out=["C"])
+def summed(N: int, K: int, *, parts: int = core.split("K", maximum=8), threads: int = core.threads()):
+    @T.prim_func
+    def main(A: T.Tensor((K, N), "float32"), C: T.Tensor((parts, N), "float32")):
+        with T.Kernel(parts, threads=threads) as part:
+            for i in T.Parallel(N):
+                C[part, i] = A[part * (K // parts), i]
+
+    return main
+
+
+def test_an_extent_that_is_split_and_not_tiled_is_1_or_more_as_well() -> None:
+    for call in (summed.compile, summed.rank, summed.tune):
+        for value, hint in ((0, "leave the call out"), (-8, "number of elements along K"), (True, "K=512")):
+            with pytest.raises(core.KernelError, match=f"K={value}, and K is the extent that parts divides") as caught:
+                call(64, value, target="cpu")
+            assert hint in caught.value.hint
+    assert type(summed.arguments((64, np.int64(8)), {})["K"]) is int
+
+
 def test_a_size_that_nothing_tiles_is_1_or_more_too() -> None:
     for call, rest in ((negated.compile, (64,)), (negated.rank, (64,)), (attention.compile, (8, 8, 64, 64, 64))):
         with pytest.raises(core.KernelError, match="has no elements: a dimension of it is 0") as caught:

@@ -199,3 +199,25 @@ def test_symbolic_dimensions_take_the_values_given() -> None:
     found = profile(program)
     assert found.launches[0].grid == (4, 1)
     assert "a grid axis depends on a value that was not given: taken as 1" in found.unknown
+
+
+def test_rows_are_symbolic_where_any_stride_is() -> None:
+    rows, columns = T.dynamic("rows"), T.dynamic("columns")
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((4, 64), "float32"),
+        B: T.Tensor((rows, 64), "float32"),
+        C: T.Tensor((4, columns), "float32"),
+        D: T.Tensor((4, rows, 64), "float32"),
+    ):
+        with T.Kernel(1, threads=64):
+            tile = T.alloc_shared((4, 64), "float32")
+            T.copy(A, tile)
+            T.copy(tile, B[0:4, 0:64])
+            T.copy(tile, C[0:4, 0:64])
+            T.copy(tile, D[0, 0:4, 0:64])
+
+    (launch,) = profile(Program(main), {"rows": 8, "columns": 128}).launches
+    symbolic = {tensor: access.symbolic_rows for tensor, access in by_tensor(launch).items()}
+    assert symbolic == {"A": False, "B": False, "C": True, "D": True}

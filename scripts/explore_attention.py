@@ -356,6 +356,8 @@ def main() -> int:
         for tiles in configurations(SHAPES[name]["dim"], options.units)
         if options.match in label(tiles)
     ]
+    if not wanted:
+        parser.error(f"no configuration of these shapes has {options.match!r} in its name")
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in options.shapes}
     finals: dict[str, Any] = {}
     with ProcessPoolExecutor(options.jobs) as pool:

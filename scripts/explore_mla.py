@@ -424,6 +424,8 @@ def main() -> int:
         for tiles in (launches_apart(name) if options.apart else configurations(name))
         if options.match in label(tiles)
     ]
+    if not wanted:
+        parser.error(f"no configuration of these shapes has {options.match!r} in its name")
     with ProcessPoolExecutor(options.jobs) as pool:
         built = list(pool.map(compile_row, wanted, [options.target] * len(wanted)))
     print(f"{len(built)} kernels compiled in {time.monotonic() - started:.0f} s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from core.errors import KernelError
 
@@ -33,8 +34,14 @@ class Schedule:
     workers: int = 0
     ping_pong: bool = False
 
-    def check(self) -> None:
-        """Raises KernelError for what these schedules cannot do."""
+    def check(self, M: Any, N: Any) -> None:
+        """Raises KernelError for what these schedules cannot do with `M` queries and `N` keys."""
+        for name, extent in (("M", M), ("N", N)):
+            if not isinstance(extent, int):
+                raise KernelError(
+                    f"attention: {name} is symbolic, and the variants by hand divide known numbers of queries and keys",
+                    hint=f"give a number for {name}, or variant='pipelined'",
+                )
         groups = self.threads // GROUP
         if self.threads % GROUP or groups not in REGISTERS or self.block_M != 64 * groups:
             raise KernelError(

@@ -44,12 +44,32 @@ def in_base_two(scale: float | None, dim: int) -> float:
     return scale * LOG2_E
 
 
-def mask(block_M: int, block_N: int, N: int, past: int, *, causal: bool) -> Callable[..., Any]:
+def sharing(operator: str, heads: Any, kv_heads: Any) -> int:
+    """How many query heads share a key head: 1 where both are one symbolic size, the only one they may be.
+
+    Raises:
+        KernelError: they cannot be shared evenly.
+    """
+    if not isinstance(heads, int):
+        return 1
+    if heads % kv_heads:
+        raise KernelError(
+            f"{operator}: {heads} heads cannot share {kv_heads} key heads evenly", hint="kv_heads divides heads"
+        )
+    return int(heads // kv_heads)
+
+
+def alike(M: Any, N: Any) -> bool:
+    """Whether both are one number or one symbolic size."""
+    return bool(M == N if isinstance(M, int) and isinstance(N, int) else not isinstance(M, int) and M.same_as(N))
+
+
+def mask(block_M: int, block_N: int, N: Any, past: Any, *, causal: bool) -> Callable[..., Any]:
     """A macro that sets the scores of keys a query does not see to minus infinity.
 
     It is called with the scores (block_M x block_N, float32), the tile's first query and the number of its tile of
-    keys. Query i of `M` sees the keys up to `i + past` where `causal`, else all `N`. A tile that is seen whole is left
-    alone: only those that the diagonal or the end of the keys cuts cost anything.
+    keys. Query i of `M` sees the keys up to `i + past` where `causal`, else all `N`; both may be symbolic. A tile that
+    is seen whole is left alone: only those that the diagonal or the end of the keys cuts cost anything.
     """
     lowest = -T.infinity("float32")
 

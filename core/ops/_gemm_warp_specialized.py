@@ -49,7 +49,11 @@ def warp_specialized(
         panel: width of the launch order's panels, in tiles of C; 0 is column by column.
         cluster: blocks along M that share their tile of B.
         workers: blocks that stay and take tile after tile; 0 launches one block (or cluster) a tile.
+
+    Raises:
+        KernelError: the batch is symbolic, or with `workers` M or N is.
     """
+    product.expect_known("warp_specialized", "batch", *(("M", "N") if workers else ()))
     rows, columns, steps = -(-product.M // block_M), -(-product.N // block_N), -(-product.K // block_K)
     row_groups = -(-rows // cluster)
     plane = row_groups * columns

@@ -23,12 +23,12 @@ class Product:
     """`C = activation(op(A) @ op(B) + bias) + residual`, once or for each of `batch` pairs.
 
     Attributes:
-        M, N, K: extents, elements; `M` may be symbolic.
+        M, N, K: extents, elements; may be symbolic.
         dtype: of A and B.
         out_dtype: of C, of the bias (N) and of the residual (as C).
         accum_dtype: of the sums.
         trans_a, trans_b: A is stored as K x M, B as N x K.
-        batch: leading extent of A, B, C and the residual; None is none.
+        batch: leading extent of A, B, C and the residual, may be symbolic; None is none.
         bias, activation, residual: which parts of the epilogue there are.
 
     Raises:
@@ -36,14 +36,14 @@ class Product:
     """
 
     M: Any
-    N: int
-    K: int
+    N: Any
+    K: Any
     dtype: str
     out_dtype: str
     accum_dtype: str
     trans_a: bool = False
     trans_b: bool = False
-    batch: int | None = None
+    batch: Any = None
     bias: bool = False
     activation: str | None = None
     residual: bool = False
@@ -60,10 +60,20 @@ class Product:
 
     @classmethod
     def typed(
-        cls, M: Any, N: int, K: int, dtype: str, out_dtype: str | None, accum_dtype: str | None, **more: Any
+        cls, M: Any, N: Any, K: Any, dtype: str, out_dtype: str | None, accum_dtype: str | None, **more: Any
     ) -> "Product":
         """With the types that go with `dtype` where none are given."""
         return cls(M, N, K, dtype, out_dtype or result_dtype(dtype), accum_dtype or sum_dtype(dtype), **more)
+
+    def expect_known(self, variant: str, *names: str) -> None:
+        """Raises KernelError where one of these extents is symbolic, of which the variant takes numbers only."""
+        for name in names:
+            extent = getattr(self, name)
+            if extent is not None and not isinstance(extent, int):
+                raise KernelError(
+                    f"gemm: {name} is symbolic, and variant={variant!r} divides a known {name} among its blocks",
+                    hint=f"give a number for {name}, or variant='tiled', which takes any size",
+                )
 
     def stored_a(self, rows: Any, depth: Any) -> tuple[Any, Any]:
         """Extents, or a place, of a piece of op(A) in the order A is stored in."""

@@ -69,7 +69,7 @@ def _computed_of(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     return (*FLOATS, *INTEGERS) if arguments["name"] == "relu" else FLOATS
 
 
-@kernel(out=["Y"], dtypes={"dtype": _computed_of})
+@kernel(out=["Y"], dtypes={"dtype": _computed_of}, symbolic=("N",))
 def activation(
     N: Any,
     *,
@@ -104,7 +104,7 @@ def activation(
     return main
 
 
-@kernel(out=["Y"], dtypes={"dtype": FLOATS})
+@kernel(out=["Y"], dtypes={"dtype": FLOATS}, symbolic=("M", "N"))
 def gated_activation(
     M: Any,
     N: int,
@@ -118,7 +118,7 @@ def gated_activation(
     """`Y[i, j] = f(X[i, j]) · X[i, N + j]`, computed in float32: the first half of each row gates the second.
 
     Args:
-        M: rows; may be symbolic (`T.dynamic`).
+        M: rows; it and N may be symbolic (`T.dynamic`).
         N: columns of Y; X has twice as many.
         name: of the function, a key of :data:`ACTIVATIONS`.
         dtype: of X and Y.

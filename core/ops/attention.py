@@ -11,7 +11,7 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 from core.ops._attention_schedule import Schedule  # noqa: E402
-from core.ops._attention_steps import in_base_two, mask, online_softmax  # noqa: E402
+from core.ops._attention_steps import alike, in_base_two, mask, online_softmax, sharing  # noqa: E402
 from core.ops._dtypes import FLOATS  # noqa: E402
 from core.ops.attention_hopper import warp_specialised  # noqa: E402
 
@@ -23,7 +23,12 @@ PASS_CONFIGS = {"tl.enable_fast_math": True}
 _STEP = 16
 
 
-@kernel(out=["O"], pass_configs=PASS_CONFIGS, dtypes={"dtype": FLOATS})
+@kernel(
+    out=["O"],
+    pass_configs=PASS_CONFIGS,
+    dtypes={"dtype": FLOATS},
+    symbolic=("batch", ("heads", "kv_heads"), "M", "N"),
+)
 def attention(
     batch: int,
     heads: int,
@@ -55,10 +60,12 @@ def attention(
     scheduled by hand for Hopper (`core.ops.attention_hopper`), whose blocks may be persistent (`workers`).
 
     Args:
-        batch, heads, kv_heads: `group = heads // kv_heads` query heads share a key head.
-        M, N: queries and keys per sequence.
+        batch: sequences; may be symbolic (`T.dynamic`).
+        heads, kv_heads: `group = heads // kv_heads` query heads share a key head; may be symbolic as one size.
+        M, N: queries and keys per sequence; may be symbolic.
         dim: elements of a head, any number.
-        causal: query i sees the keys up to i + N - M (the last query sees every key); needs N >= M.
+        causal: query i sees the keys up to i + N - M (the last query sees every key); needs N >= M. Where a call says
+            what one of them is, queries that see no key give 0.
         scale: of the scores; None is 1 / sqrt(dim).
         dtype: of the tensors, float16, bfloat16 or float32; the weights are rounded to it before the second product.
 
@@ -66,12 +73,9 @@ def attention(
         ShapeMismatch: it is not computed of `dtype`.
         KernelError: heads cannot be shared evenly, a causal query would see no key, or `scale` is not above 0.
     """
-    if heads % kv_heads:
-        raise KernelError(
-            f"attention: {heads} heads cannot share {kv_heads} key heads evenly",
-            hint="kv_heads divides heads",
-        )
-    if causal and N < M:
+    group = sharing("attention", heads, kv_heads)
+    known = isinstance(M, int) and isinstance(N, int)
+    if causal and known and N < M:
         raise KernelError(
             f"attention: causal with {M} queries and {N} keys leaves queries that see nothing",
             hint="give at least as many keys as queries",
@@ -80,12 +84,13 @@ def attention(
     if variant != "pipelined":
         schedule = Schedule(block_M, block_N, num_stages, threads, workers, variant == "ping_pong")
         return warp_specialised(batch, heads, kv_heads, M, N, dim, schedule, causal=causal, base2=base2, dtype=dtype)
-    group = heads // kv_heads
-    past = N - M
+    # A query sees at least one key, unless a call can say that there are fewer keys than queries.
+    sighted = known or not causal or alike(M, N)
+    past = 0 if alike(M, N) else N - M
     width = -(-dim // _STEP) * _STEP
     rows = T.GemmWarpPolicy.FullRow
     hide = mask(block_M, block_N, N, past, causal=causal)
-    advance = online_softmax(block_M, block_N, base2)
+    advance = online_softmax(block_M, block_N, base2, floor=None if sighted else -1e30)
 
     @T.prim_func
     def main(
@@ -110,6 +115,10 @@ def attention(
             tiles = T.ceildiv(N, block_N)
             if causal:
                 tiles = T.min(tiles, T.ceildiv(first + block_M + past, block_N))
+            if not sighted:
+                # Once at least, which adds nothing where no key is seen: in the loop a bulk copy of the queries is
+                # waited for.
+                tiles = T.max(1, tiles)
 
             T.copy(Q[b, h, first : first + block_M, 0:width], q)
             T.fill(output, 0)
@@ -126,7 +135,10 @@ def attention(
                 T.copy(V[b, h // group, t * block_N : (t + 1) * block_N, 0:width], v)
                 T.gemm(weights, v, output, policy=rows)
             for i, j in T.Parallel(block_M, width):
-                output[i, j] /= row_sum[i]
+                if sighted:
+                    output[i, j] /= row_sum[i]
+                else:
+                    output[i, j] = T.if_then_else(row_sum[i] > 0, output[i, j] / row_sum[i], 0)
             # Through shared memory, so that rows leave whole.
             T.copy(output, q)
             T.copy(q, O[b, h, first : first + block_M, 0:width])

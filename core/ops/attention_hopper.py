@@ -9,22 +9,23 @@ et al., 2024).
 from typing import Any
 
 from core._tilelang import import_tilelang
+from core.errors import KernelError
 
 import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 from core.ops._attention_schedule import GROUP, REGISTERS, Schedule  # noqa: E402
-from core.ops._attention_steps import mask, online_softmax  # noqa: E402
+from core.ops._attention_steps import mask, online_softmax, sharing  # noqa: E402
 
 #: First of the named barriers that order the warpgroups; TileLang numbers its own from 1.
 _TURN = 12
 
 
 def warp_specialised(
-    batch: int,
-    heads: int,
-    kv_heads: int,
+    batch: Any,
+    heads: Any,
+    kv_heads: Any,
     M: int,
     N: int,
     dim: int,
@@ -37,14 +38,14 @@ def warp_specialised(
     """The PrimFunc of :func:`core.ops.attention.attention` with this schedule; `base2` is the scale times log2(e).
 
     Raises:
-        KernelError: the schedule does not exist.
+        KernelError: the schedule does not exist, M or N is symbolic, or with `workers` the batch or the heads are.
     """
-    schedule.check()
+    schedule.check(M, N)
     block_M, block_N, num_stages = schedule.block_M, schedule.block_N, schedule.num_stages
     threads, workers, ping_pong = schedule.threads, schedule.workers, schedule.ping_pong
     groups = threads // GROUP
     loading, computing = REGISTERS[groups]
-    group = heads // kv_heads
+    group = sharing("attention", heads, kv_heads)
     past = N - M
     q_tiles = -(-M // block_M)
     rows = T.GemmWarpPolicy.FullRow
@@ -55,6 +56,11 @@ def warp_specialised(
     tiles_per_piece = 2 if causal and workers else 1
     pieces_per_head = -(-q_tiles // tiles_per_piece)
     pieces = pieces_per_head * heads * batch
+    if workers and not isinstance(pieces, int):
+        raise KernelError(
+            f"attention: workers={workers} share a known number of tiles, and batch or heads is symbolic",
+            hint="give numbers for them, or workers=0",
+        )
     blocks = min(workers, pieces) if workers else pieces
 
     def first_query(piece: Any, turn: Any) -> Any:

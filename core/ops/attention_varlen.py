@@ -10,12 +10,12 @@ import_tilelang()
 
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
-from core.ops._attention_steps import in_base_two, online_softmax  # noqa: E402
+from core.ops._attention_steps import in_base_two, online_softmax, sharing  # noqa: E402
 from core.ops._dtypes import FLOATS  # noqa: E402
 from core.ops.attention import PASS_CONFIGS  # noqa: E402
 
 
-@kernel(out=["O"], pass_configs=PASS_CONFIGS, dtypes={"dtype": FLOATS})
+@kernel(out=["O"], pass_configs=PASS_CONFIGS, dtypes={"dtype": FLOATS}, symbolic=(("heads", "kv_heads"), "M", "N"))
 def attention_varlen(
     batch: int,
     heads: int,
@@ -44,8 +44,8 @@ def attention_varlen(
 
     Args:
         batch: sequences; any may be empty.
-        heads, kv_heads: `heads // kv_heads` query heads share a key head.
-        M, N: queries and keys of all sequences together.
+        heads, kv_heads: `heads // kv_heads` query heads share a key head; may be symbolic (`T.dynamic`) as one size.
+        M, N: queries and keys of all sequences together; may be symbolic.
         dim: elements of a head, a multiple of 16.
         causal: query i of a sequence sees the keys up to i + keys - queries of its own; those that see none give 0.
         scale: of the scores; None is 1 / sqrt(dim).
@@ -55,13 +55,12 @@ def attention_varlen(
         ShapeMismatch: it is not computed of `dtype`.
         KernelError: heads cannot be shared evenly, `dim` is no multiple of 16, or `scale` is not above 0.
     """
-    if heads % kv_heads or dim % 16:
+    group = sharing("attention_varlen", heads, kv_heads)
+    if dim % 16:
         raise KernelError(
-            f"attention_varlen: {heads} heads of {dim} elements over {kv_heads} key heads",
-            hint="kv_heads divides heads, and a head has a multiple of 16 elements",
+            f"attention_varlen: heads of {dim} elements", hint="a head has a multiple of 16 elements: pad it with zeros"
         )
     base2 = in_base_two(scale, dim)
-    group = heads // kv_heads
     rows = T.GemmWarpPolicy.FullRow
     lowest = -T.infinity("float32")
     # A query that has seen nothing yet has no maximum to subtract.

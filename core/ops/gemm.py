@@ -16,7 +16,7 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 
-@kernel(out=["C"], dtypes=PRODUCT)
+@kernel(out=["C"], dtypes=PRODUCT, symbolic=("batch", "M", "N", "K"))
 def gemm(
     M: Any,
     N: Any,
@@ -56,14 +56,15 @@ def gemm(
     `block_N`): for few tiles with a long K.
 
     Args:
-        M, N, K: extents, elements; `M` may be symbolic (`T.dynamic`).
+        M, N, K: extents, elements; may be symbolic (`T.dynamic`).
         dtype: of A and B: float16, bfloat16, float32, float8_e4m3fn, float8_e5m2, int8; float64 and other integers go
             without the chip's matrix unit.
         out_dtype: of C, the bias and the residual; None is `dtype`, int32 for 8-bit integers, float16 for 8-bit floats.
         accum_dtype: of the sums, which holds every operand exactly; None is float32, int32 for integers of up to 32
             bits, `dtype` for wider numbers.
         trans_a, trans_b: A is stored as (K, M), B as (N, K).
-        batch: this many products at once: A, B, C and the residual get a first dimension. None is one without it.
+        batch: this many products at once: A, B, C and the residual get a first dimension; may be symbolic. None is one
+            without it.
         bias: whether a row of N elements is added to every row.
         activation: a key of `core.ops.activations.ACTIVATIONS`, or None.
         residual: whether a matrix is added at the end.

@@ -40,8 +40,9 @@ def split_gemm(
         splits: blocks of a cluster, each with its share of K; at most 8.
 
     Raises:
-        KernelError: the columns are no whole warpgroups, or the blocks no portable cluster.
+        KernelError: the columns are no whole warpgroups, the blocks no portable cluster, or the batch is symbolic.
     """
+    product.expect_known("split", "batch")
     if block_N % 64 or splits > _LARGEST_CLUSTER:
         raise KernelError(
             f"a tile of {block_M} x {block_N} cannot be computed transposed by {splits} blocks",

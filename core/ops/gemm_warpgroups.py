@@ -58,8 +58,10 @@ def warpgroup_gemm(product: Product, tile: WarpgroupTile) -> Any:
         tile: how it is cut.
 
     Raises:
-        KernelError: the tile cannot be shared between two warpgroups of 64 rows, or one of them would have no rows.
+        KernelError: the tile cannot be shared between two warpgroups of 64 rows, or one of them would have no rows; or
+            M, N or the batch is symbolic.
     """
+    product.expect_known("warpgroups", "M", "N", "batch")
     block_M, block_N, block_K, num_stages = tile.block_M, tile.block_N, tile.block_K, tile.num_stages
     part = block_M if tile.alternate else block_M // 2
     if part % 64:

@@ -11,7 +11,7 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 
-@kernel(out=["C"], dtypes=PRODUCT)
+@kernel(out=["C"], dtypes=PRODUCT, symbolic=("groups", "M", "N", "K"))
 def grouped_gemm(
     groups: int,
     M: int,
@@ -35,7 +35,7 @@ def grouped_gemm(
     at most `M / block_M + groups` tiles, so that no size has to be known when the kernel is launched.
 
     Args:
-        groups: matrices in B: the experts.
+        groups: matrices in B: the experts. It and the extents may be symbolic (`T.dynamic`).
         M, N, K: rows of all groups together, columns, and terms.
         dtype: of A and B, as for `core.ops.gemm.gemm`.
         out_dtype, accum_dtype: of C (None is `dtype`), and of the sums: "int32" for integers.

@@ -13,7 +13,7 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 
-@kernel(out=["Y"], dtypes={"dtype": FLOATS})
+@kernel(out=["Y"], dtypes={"dtype": FLOATS}, symbolic=("M",))
 def layernorm(
     M: Any,
     N: int,

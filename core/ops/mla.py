@@ -17,7 +17,7 @@ from core.ops.attention import PASS_CONFIGS  # noqa: E402
 from core.ops.mla_hopper import check, two_groups  # noqa: E402
 
 
-@kernel(out=["O", "partial", "lse"], pass_configs=PASS_CONFIGS, dtypes={"dtype": FLOATS})
+@kernel(out=["O", "partial", "lse"], pass_configs=PASS_CONFIGS, dtypes={"dtype": FLOATS}, symbolic=("batch", "N"))
 def mla_decode(
     batch: int,
     M: int,
@@ -51,7 +51,7 @@ def mla_decode(
     all: `block_M` may be any size that covers them), 64 keys, 2 stages, 256 threads.
 
     Args:
-        batch: sequences, with one query each.
+        batch: sequences, with one query each; it and N may be symbolic (`T.dynamic`).
         M, N: heads, and rows of the cache of a sequence.
         dim, rope: elements of the compressed part (512 in DeepSeek-V2 and V3) and of the rotated one (64).
         scale: of the scores; None is 1 / sqrt(dim + rope). Models that fold a projection into Q give their own.

@@ -13,7 +13,7 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 
-@kernel(out=["Y"], dtypes={"dtype": FLOATS})
+@kernel(out=["Y"], dtypes={"dtype": FLOATS}, symbolic=("M",))
 def rmsnorm(
     M: Any,
     N: int,
@@ -78,7 +78,7 @@ def rmsnorm(
     return main
 
 
-@kernel(out=["Y", "S"], dtypes={"dtype": FLOATS})
+@kernel(out=["Y", "S"], dtypes={"dtype": FLOATS}, symbolic=("M",))
 def add_rmsnorm(
     M: Any,
     N: int,

@@ -21,7 +21,7 @@ _LOG2_E = 1.4426950408889634
 PASS_CONFIGS = {"tl.enable_fast_math": True}
 
 
-@kernel(out=["Y"], pass_configs=PASS_CONFIGS, dtypes={"dtype": FLOATS})
+@kernel(out=["Y"], pass_configs=PASS_CONFIGS, dtypes={"dtype": FLOATS}, symbolic=("M",))
 def softmax(
     M: Any,
     N: int,

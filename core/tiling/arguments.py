@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from core._dtypes import DTYPES, has_odd_bits, meant_dtype
-from core.errors import KernelError
+from core.errors import KernelError, ShapeMismatch
 
 if TYPE_CHECKING:
     from core._tilelang import TracedKernel
     from core.tiling.factory import KernelFactory
 
+#: Annotations of whole numbers, as a module has them and as one with `from __future__ import annotations` does.
+_WHOLE = (int, "int", int | None, "int | None")
 _NOTHING = "leave the call out where there is nothing to compute; a sum over nothing is 0"
 
 
@@ -24,9 +26,10 @@ def checked_arguments(factory: KernelFactory, arguments: Mapping[str, Any]) -> d
         arguments: every argument but the tile parameters, by name.
 
     Raises:
-        KernelError: an extent that is tiled is no int of 1 or more and no symbolic size; a whole number is a text or a
-            list; or a dtype is none.
+        KernelError: an extent that is tiled is no int of 1 or more and no symbolic size; a size is symbolic that the
+            factory does not declare as such; a whole number is a text or a list; or a dtype is none.
     """
+    _check_symbolic(factory, arguments)
     tiled = {p.dimension for p in factory.parameters.values() if p.role in ("tile", "split")}
     checked = dict(arguments)
     for name, value in arguments.items():
@@ -35,7 +38,7 @@ def checked_arguments(factory: KernelFactory, arguments: Mapping[str, Any]) -> d
             continue
         if name in tiled:
             checked[name] = _extent(factory, name, value)
-        elif parameter.annotation in (int, "int"):
+        elif parameter.annotation in _WHOLE:
             checked[name] = _number(factory, name, value)
         elif name not in factory.dtypes:
             _check_dtype(factory, name, value, is_dtype=parameter.default in DTYPES)
@@ -62,6 +65,70 @@ def check_elements(factory: KernelFactory, traced: TracedKernel) -> None:
             f"{factory.name}: {parameter.name} has no elements: a dimension of it is 0",
             hint=_NOTHING,
             location=buffer.location or factory.location,
+        )
+
+
+def check_sizes(factory: KernelFactory, traced: TracedKernel) -> None:
+    """Refuses a trace with a symbolic size that a call could not read off its arguments, which every launch has to.
+
+    Raises:
+        ShapeMismatch: names the size.
+    """
+    buffers = [traced.prim_func.buffer_map[p] for p in traced.prim_func.params if p in traced.prim_func.buffer_map]
+    if not any(_is_symbolic(extent) and not hasattr(extent, "value") for buffer in buffers for extent in buffer.shape):
+        return
+    from core.program import Program
+    from core.runtime.symbols import symbol_sources
+
+    try:
+        symbol_sources(Program(traced.prim_func, traced.out_idx).signature)
+    except ShapeMismatch as error:
+        raise ShapeMismatch(error.message, hint=error.hint, location=error.location or factory.location) from error
+
+
+def check_extents(factory: KernelFactory, extents: Mapping[str, Any] | None) -> None:
+    """Refuses what no symbolic size of a factory can be while it is measured: a factory's kernel has no empty tensors.
+
+    Args:
+        extents: by the name of a symbolic size.
+
+    Raises:
+        KernelError: one is no int of 1 or more.
+    """
+    for name, extent in (extents or {}).items():
+        if not _is_integer(extent) or extent < 1:
+            raise KernelError(
+                f"{factory.name}: {name} cannot be {extent!r} while it is measured: an int of 1 or more",
+                hint=f"say what to measure: symbols={{{name!r}: 4096}}; the tiles that are found serve every {name}",
+                location=factory.location,
+                details={"argument": name},
+            )
+
+
+def _check_symbolic(factory: KernelFactory, arguments: Mapping[str, Any]) -> None:
+    """Raises KernelError for a symbolic size where the factory declares that it needs the number."""
+    if factory.symbolic is None:
+        return
+    groups = {name: names for names in factory.symbolic for name in names}
+    allowed = ", ".join(" and ".join(names) + " (as one size)" * (len(names) > 1) for names in factory.symbolic)
+    for name, value in arguments.items():
+        if not _is_symbolic(value) or name in factory.dtypes:
+            continue
+        others = [other for other in groups.get(name, ()) if not _is_same(arguments[other], value)]
+        if name in groups and not others:
+            continue
+        if others:
+            problem = f"{name} is symbolic, and {' and '.join(others)} not the same size"
+            together = ", ".join(f"{one}=size" for one in groups[name])
+            hint = f'give one size for them (size = T.dynamic("{name}"), {together}), or numbers'
+        else:
+            problem = f"{name} is symbolic, and its kernels are made for one {name}"
+            hint = f"give a number for {name} (in the shell --param {name}=NUMBER), and compile for each that comes"
+        raise KernelError(
+            f"{factory.name}: {problem}: {f'symbolic may be {allowed}' if allowed else 'no argument may be symbolic'}",
+            hint=hint,
+            location=factory.location,
+            details={"argument": name, "allowed": [list(names) for names in factory.symbolic]},
         )
 
 
@@ -134,3 +201,8 @@ def _several(name: str, value: Any) -> str:
 def _is_symbolic(value: object) -> bool:
     """Whether this is an expression of TVM's, which a symbolic size is; told without importing anything."""
     return type(value).__module__.partition(".")[0] == "tvm"
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    """Whether two arguments are one and the same symbolic size: of equal names there may be several."""
+    return one is other or (_is_symbolic(one) and bool(other.same_as(one)))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from core._functions import near_name
 from core.errors import KernelError, Location, ShapeMismatch
-from core.tiling.arguments import check_elements, checked_arguments
+from core.tiling.arguments import check_elements, check_extents, check_sizes, checked_arguments
 from core.tiling.parameters import TileParameter
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: The dtypes an argument may name: these, or what a function makes of the call's other arguments.
 Dtypes = Sequence[str] | Callable[[Mapping[str, Any]], Sequence[str]]
+#: Arguments that may be symbolic sizes: each by its name, or in a tuple those that may only be one and the same size.
+Symbolic = Sequence[str | tuple[str, ...]]
 
 
 class KernelFactory:
@@ -37,11 +39,15 @@ class KernelFactory:
         out: Sequence[str | int] | str | int | None,
         pass_configs: Mapping[Any, Any] | None = None,
         dtypes: Mapping[str, Dtypes] | None = None,
+        symbolic: Symbolic | None = None,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function = function
         self.pass_configs: dict[Any, Any] = dict(pass_configs or {})
         self.dtypes: dict[str, Dtypes] = dict(dtypes or {})
+        self.symbolic: tuple[tuple[str, ...], ...] | None = None
+        if symbolic is not None:
+            self.symbolic = tuple((names,) if isinstance(names, str) else tuple(names) for names in symbolic)
         self.out: tuple[str | int, ...] = () if out is None else (out,) if isinstance(out, (str, int)) else tuple(out)
         self.signature = inspect.signature(function)
         self.parameters: dict[str, TileParameter] = {
@@ -61,10 +67,11 @@ class KernelFactory:
                     hint=f"its arguments are {', '.join(n for n in self.signature.parameters)}",
                     location=self.location,
                 )
-        for name in self.dtypes:
+        named = {"dtypes": [*self.dtypes], "symbolic": [name for names in self.symbolic or () for name in names]}
+        for declaration, name in ((declaration, name) for declaration, names in named.items() for name in names):
             if name not in self.signature.parameters:
                 raise KernelError(
-                    f"{self.name}: dtypes names {name!r}, which is not an argument of the factory",
+                    f"{self.name}: {declaration} names {name!r}, which is not an argument of the factory",
                     hint=f"its arguments are {', '.join(n for n in self.signature.parameters)}",
                     location=self.location,
                 )
@@ -189,6 +196,7 @@ class KernelFactory:
             traced.compile_flags,
         )
         check_elements(self, kernel)
+        check_sizes(self, kernel)
         return kernel
 
     def _out_idx(self, prim_func: Any) -> list[int] | None:
@@ -247,9 +255,14 @@ class KernelFactory:
         Takes the arguments of :meth:`compile`, or a list of shapes (tuples, or mappings by name) with what they share
         by name. How it is done is said by the options of :func:`core.tuning.tuner.tune`: `candidates`, `budget_s`,
         `timeout_s`, `executor`, `reference`, `resume`, ... See docs/tuning.md.
+
+        Raises:
+            KernelError: an argument is not allowed, or an extent to measure at (`symbols`) is no int of 1 or more.
+            TuningError: nothing can be tuned; and what else :func:`core.tuning.tuner.tune` raises.
         """
         from core.tuning.tuner import tune_call
 
+        check_extents(self, options.get("symbols"))
         return tune_call(self, args, target, options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -273,6 +286,7 @@ def kernel(
     out: Sequence[str | int] | str | int | None = None,
     pass_configs: Mapping[Any, Any] | None = None,
     dtypes: Mapping[str, Dtypes] | None = None,
+    symbolic: Symbolic | None = None,
 ) -> Any:
     """Decorator that makes a kernel factory portable: `@core.kernel(out=["C"])`.
 
@@ -283,13 +297,16 @@ def kernel(
         dtypes: by argument of the factory, the dtypes it may name (`{"dtype": ("float16", "float32")}`), or a function
             that says them of all arguments but the tile parameters. Others are refused with ShapeMismatch before
             anything is traced; None, an argument's "as the factory finds", is not looked at.
+        symbolic: the arguments that may be symbolic sizes (`T.dynamic`), by name; in a tuple, those that may be so only
+            as one and the same size: `symbolic=("batch", ("heads", "kv_heads"))`. Others are refused with KernelError
+            before anything is traced. None lets every argument be symbolic that the function can take as such.
 
     Returns:
         A :class:`KernelFactory`.
     """
     if function is not None:
-        return KernelFactory(function, out, pass_configs, dtypes)
-    return lambda f: KernelFactory(f, out, pass_configs, dtypes)
+        return KernelFactory(function, out, pass_configs, dtypes, symbolic)
+    return lambda f: KernelFactory(f, out, pass_configs, dtypes, symbolic)
 
 
 def _dtype_name(dtype: Any) -> str:

@@ -62,42 +62,58 @@ inline typename running<Op, T>::type mapped(From value) {
     return typename running<Op, T>::type(Op::template map<T>(convert<T>(value)));
 }
 
-// The reduction of a row, combined with `start`. Sixteen partial results make it a vector loop; they are combined in
-// pairs at the end, so the order does not depend on the machine.
-template <class Op, class T, class From>
-inline T reduce_row(T start, const From* src, int64_t step, int64_t count) {
+// A partial result and one value more. A partial maximum or minimum starts from infinity and so is never NaN, which leaves
+// one instruction to ignore a value that is.
+template <class Op, class R>
+inline R accumulate(R partial, R value) {
+    if constexpr (same_type<Op, Max> || same_type<Op, AbsMax>) return value > partial ? value : partial;
+    else if constexpr (same_type<Op, Min>) return value < partial ? value : partial;
+    else return Op::template combine<R>(partial, value);
+}
+
+// The reduction of a row in `lanes` partial results, which make it a vector loop; they are combined in pairs at the end.
+template <int lanes, class Op, class T, class From>
+inline typename running<Op, T>::type reduce_lanes(const From* src, int64_t step, int64_t count) {
     using R = typename running<Op, T>::type;
-    constexpr int lanes = 16;
-    R total = R(start);
-    if (count < 2 * lanes) {
-        for (int64_t j = 0; j < count; ++j) total = Op::template combine<R>(total, mapped<Op, T>(src[j * step]));
-        return T(total);
-    }
     R partial[lanes];
     for (int lane = 0; lane < lanes; ++lane) partial[lane] = Op::template identity<R>();
     int64_t j = 0;
     if (step == 1) {
         for (; j + lanes <= count; j += lanes) {
             for (int lane = 0; lane < lanes; ++lane) {
-                partial[lane] = Op::template combine<R>(partial[lane], mapped<Op, T>(src[j + lane]));
+                partial[lane] = accumulate<Op, R>(partial[lane], mapped<Op, T>(src[j + lane]));
             }
         }
     } else {
         for (; j + lanes <= count; j += lanes) {
             for (int lane = 0; lane < lanes; ++lane) {
-                partial[lane] = Op::template combine<R>(partial[lane], mapped<Op, T>(src[(j + lane) * step]));
+                partial[lane] = accumulate<Op, R>(partial[lane], mapped<Op, T>(src[(j + lane) * step]));
             }
         }
     }
     for (int lane = 0; j < count; ++j, ++lane) {
-        partial[lane] = Op::template combine<R>(partial[lane], mapped<Op, T>(src[j * step]));
+        partial[lane] = accumulate<Op, R>(partial[lane], mapped<Op, T>(src[j * step]));
     }
     for (int width = lanes / 2; width > 0; width /= 2) {
         for (int lane = 0; lane < width; ++lane) {
-            partial[lane] = Op::template combine<R>(partial[lane], partial[lane + width]);
+            partial[lane] = accumulate<Op, R>(partial[lane], partial[lane + width]);
         }
     }
-    return T(Op::template combine<R>(total, partial[0]));
+    return partial[0];
+}
+
+// The reduction of a row, combined with `start`. The order depends on the row's length alone, and not on the machine. Long
+// rows have as many partial results as it takes for no vector operation to wait for the one before it.
+template <class Op, class T, class From>
+inline T reduce_row(T start, const From* src, int64_t step, int64_t count) {
+    using R = typename running<Op, T>::type;
+    R total = R(start);
+    if (count < 32) {
+        for (int64_t j = 0; j < count; ++j) total = Op::template combine<R>(total, mapped<Op, T>(src[j * step]));
+        return T(total);
+    }
+    const R row = count < 128 ? reduce_lanes<16, Op, T>(src, step, count) : reduce_lanes<64, Op, T>(src, step, count);
+    return T(Op::template combine<R>(total, row));
 }
 
 // dst[j] = dst[j] op src[j]: one step of a reduction over an outer axis, for a whole row.

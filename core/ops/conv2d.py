@@ -13,7 +13,7 @@ import_tilelang()
 import tilelang.language as T  # noqa: E402  (tilelang goes before anybody's tvm)
 
 
-@kernel(out=["Y"], dtypes=PRODUCT, symbolic=("batch", "filters"))
+@kernel(out=["Y"], dtypes=PRODUCT, symbolic=("batch", "height", "width", "filters"))
 def conv2d(
     batch: int,
     height: int,
@@ -46,9 +46,8 @@ def conv2d(
     pixels are copied whole (on Hopper by the copy engine's im2col mode); elsewhere element by element.
 
     Args:
-        batch, filters: images and filters; may be symbolic (`T.dynamic`). A symbolic number of images is gathered
-            element by element. The images' extents are numbers: with symbolic ones TileLang leaves out a barrier that
-            warp-specialised loads need on Hopper.
+        batch, filters: images and filters; may be symbolic (`T.dynamic`).
+        height, width: of the images, pixels; may be symbolic, and pixels are then copied element by element.
         stride, padding, dilation: elements, the same in both directions.
         M, N, K: what is tiled: pixels of Y, filters, terms. Leave them out, or say them to have tiles chosen for them.
         dtype, out_dtype, accum_dtype: of X and W, of Y (None is `dtype`), and of the sums: "int32" for integers.
@@ -63,8 +62,8 @@ def conv2d(
         if given not in (None, actual):
             raise KernelError(f"conv2d: {name}={given}, but there are {actual}", hint=f"leave {name} out")
     out_dtype = out_dtype or dtype
-    # Not every chip's lowering has an im2col of a number of images that a call says.
-    whole = isinstance(batch, int) and channels % block_K == 0
+    # Not every chip's lowering has an im2col of images whose extents a call says.
+    whole = isinstance(height, int) and isinstance(width, int) and channels % block_K == 0
 
     @T.prim_func
     def main(

@@ -140,7 +140,7 @@ OPERATORS = {
     "conv2d.conv2d": Operator(
         a_convolution,
         {"batch": 2, "height": 6, "width": 7, "channels": 32, "filters": 40, "size": 3},
-        {"batch": 1, "filters": 20},
+        {"batch": 1, "height": 9, "width": 5, "filters": 20},
         PRODUCT,
         ("stride", "padding", "dilation", "M", "N", "K"),
     ),

@@ -301,7 +301,7 @@ def _im2col(c: Context, stmt: Im2Col) -> None:
     image = stmt.src.buffer
     extents = _extents(c, stmt.dst.extents)
     rows, columns = extents[-2:]
-    _, height, width, channels = _extents(c, image.shape)
+    height, width, channels = _extents(c, image.shape[1:])
     reach = stmt.dilation * (stmt.kernel - 1) + 1
     out_height = (height + 2 * stmt.padding - reach) // stmt.stride + 1
     out_width = (width + 2 * stmt.padding - reach) // stmt.stride + 1

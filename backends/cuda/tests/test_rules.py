@@ -335,19 +335,22 @@ def test_an_operand_that_another_product_made_is_split_along_rows_only() -> None
 
 
 @pytest.mark.parametrize(
-    ("target", "causal", "stages", "refusal"),
+    ("target", "causal", "stages", "dim", "refusal"),
     [
-        ("cuda:a100", True, 2, "2 stages of copies that are not in bulk, in a loop whose length is no constant"),
-        ("cuda:a100", True, 1, None),
-        ("cuda:a100", False, 3, None),
-        ("cuda:h200", True, 2, None),
+        ("cuda:a100", True, 2, 64, "2 stages of copies that are not in bulk, in a loop whose length is no constant"),
+        ("cuda:a100", True, 1, 64, None),
+        ("cuda:a100", False, 3, 64, None),
+        ("cuda:h200", True, 2, 64, None),
+        # Rows of 40 bytes, of which 256 are a multiple of 16.
+        ("cuda:h200", True, 2, 20, "2 stages of copies that are not in bulk, in a loop whose length is no constant"),
+        ("cuda:h200", True, 1, 20, None),
     ],
 )
 def test_a_pipeline_of_uneven_length_needs_bulk_copies(
-    target: str, causal: bool, stages: int, refusal: str | None
+    target: str, causal: bool, stages: int, dim: int, refusal: str | None
 ) -> None:
     """Such a candidate is refused exactly when TileLang refuses the kernel."""
-    arguments = {"batch": 1, "heads": 2, "kv_heads": 2, "M": 256, "N": 256, "dim": 64, "causal": causal}
+    arguments = {"batch": 1, "heads": 2, "kv_heads": 2, "M": 256, "N": 256, "dim": dim, "causal": causal}
     given = {"block_M": 64, "block_N": 64, "num_stages": stages, "threads": 128}
     ranking = attention.rank(**arguments, **given, target=target)
     if refusal is None:

@@ -53,9 +53,9 @@ def _tiles(chip: Chip, kernel: KernelShape) -> dict[str, Sequence[Value]]:
     narrow = dim <= _HEAD // 2
     if queries is not None and queries <= _FEW_QUERIES:
         # A warp for every 16 queries: the weights stay in the registers of the warp that has their rows.
-        return {"M": (16, 32), "N": (64, 128, 32, 256), "threads": (32, 64, 128), "stages": (2, 3, 4)}
+        return {"M": (16, 32), "N": (64, 128, 32, 256), "threads": (32, 64, 128), "stages": (2, 3, 4, 1)}
     if matrix.has_warpgroups(chip) and dim >= _WIDE:
-        return {"M": (64,), "N": (64, 32, 48), "threads": (256,), "stages": (2, 3, 4)}
+        return {"M": (64,), "N": (64, 32, 48), "threads": (256,), "stages": (2, 3, 4, 1)}
     if matrix.has_warpgroups(chip):
         return {
             "M": (128, 192, 64, 256) if narrow else (128, 64, 192),

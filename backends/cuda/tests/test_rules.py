@@ -368,6 +368,15 @@ def test_a_pipeline_of_uneven_length_needs_bulk_copies(
     assert "T.Pipelined" in Path(location.file).read_text().splitlines()[location.line - 1]
 
 
+@pytest.mark.parametrize(("target", "keys"), [("cuda:a100", 90), ("cuda:h200", "N")])
+def test_latent_attention_without_bulk_copies_has_one_stage(target: str, keys: int | str) -> None:
+    """Its loop is as long as a sequence, so that nothing else lowers: neither where all fits into shared memory."""
+    extent = T.dynamic(keys) if isinstance(keys, str) else keys
+    ranking = mla_decode.rank(2, 16, extent, 64, 16, target=target)
+    assert {verdict.tiles["num_stages"] for verdict in ranking.candidates} == {1}
+    assert mla_decode.compile(2, 16, extent, 64, 16, target=target, build=False).config.tiles["num_stages"] == 1
+
+
 def symbols(names: str) -> dict[str, Any]:
     return {name: T.dynamic(name) if name in names else 1024 for name in "MNK"}
 

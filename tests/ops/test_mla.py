@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from core.ops._mla_launch import Shapes, combining
 from core.ops.mla import mla_decode
 from tests.ops import references
 
@@ -43,6 +44,16 @@ def test_on_the_cpu(M, lengths, splits):
 @pytest.mark.parametrize("target", ["metax:c500", "ascend:910b3"])
 def test_in_the_simulators(target):
     run(target, 16, [70, 9], 96, 2, simulate=True)
+
+
+@pytest.mark.parametrize("target", ["cpu", "metax:c500", "ascend:910b3"])
+@pytest.mark.parametrize(("batch", "splits"), [(1, 20), (1, 40), (9, 40)])
+def test_many_shares_of_few_and_of_many_heads(target, batch, splits):
+    """Few heads have their columns divided among blocks; 40 shares are read in two rounds and more."""
+    divided = combining(Shapes(batch, 16, 300, 512, 64, splits, "float16")).parts
+    assert divided == (4 if batch == 1 else 1)
+    lengths = [300, 1, 33, 64, 65, 100, 299, 31, 32][:batch]
+    run(target, 16, lengths, 300, splits, dim=512, rope=64, num_stages=1, simulate=target != "cpu")
 
 
 def test_64_heads_lower_where_shared_memory_holds_32_keys_and_their_tiles_work_in_the_simulator():

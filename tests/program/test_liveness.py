@@ -198,6 +198,15 @@ def test_what_shared_memory_fills_was_not_computed() -> None:
 def in_a_loop(kind: str) -> Any:
     """`sums` is added to and `before` passed on from one iteration to the next; `twice` is of one iteration alone."""
 
+    @T.macro
+    def iteration(B, k, before, twice, sums):
+        T.copy(before, B[k, 0])
+        for i in T.Parallel(64):
+            twice[i] = i * 2
+        for i in T.Parallel(64):
+            sums[i] += twice[i]
+        T.clear(before)
+
     @T.prim_func
     def main(A: T.Tensor((8, 64), "float32"), B: T.Tensor((9, 64), "float32")):
         with T.Kernel(1, threads=32):
@@ -208,21 +217,11 @@ def in_a_loop(kind: str) -> Any:
             T.clear(sums)
             if kind == "while":
                 while place < 8:
-                    T.copy(before, B[place, 0])
-                    for i in T.Parallel(64):
-                        twice[i] = i * 2
-                    for i in T.Parallel(64):
-                        sums[i] += twice[i]
-                    T.clear(before)
+                    iteration(B, place, before, twice, sums)
                     place = place + 1
             if kind == "pipelined":
                 for k in T.Pipelined(8, num_stages=2):
-                    T.copy(before, B[k, 0])
-                    for i in T.Parallel(64):
-                        twice[i] = i * 2
-                    for i in T.Parallel(64):
-                        sums[i] += twice[i]
-                    T.clear(before)
+                    iteration(B, k, before, twice, sums)
             T.copy(sums, B[8, 0])
 
     return main

@@ -11,13 +11,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from core.errors import LaunchError
 from core.runtime.dynamo import hide_from_dynamo
 from core.runtime.extents import Extent
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
 from core.runtime.values import torch_dtype
+
+if TYPE_CHECKING:
+    import torch
 
 
 class _Miss:
@@ -33,13 +36,18 @@ class _Miss:
 MISS: Final = _Miss()
 
 
+#: From (class, its full name as bytes, names of the parameters, `missed(args, kwargs)`, `failed(error)`) to (a subclass
+#: whose one object is called directly, what of the launch it holds).
+MakeDirect: TypeAlias = Callable[..., tuple[type, object]]
+
+
 @dataclass(frozen=True, slots=True)
 class CompiledCall:
     """The functions of a loaded launch library.
 
     Attributes:
         call: takes the tensors and numbers of a call, all of them or the inputs only; gives the outputs, or `MISS`.
-        make_direct: makes a kernel object's own call, see :func:`call_directly`.
+        make_direct: makes a kernel object's own type, see :func:`call_directly`.
         raw: takes device index, stream handle, pointers and numbers, symbolic dimensions; checks nothing.
 
     `call` and `raw` raise RuntimeError with the driver's or the kernel's message.
@@ -47,7 +55,7 @@ class CompiledCall:
 
     call: Callable[..., Any]
     raw: Callable[..., None]
-    make_direct: Callable[..., Callable[..., Any]]
+    make_direct: MakeDirect
 
 
 class CannotLoad(Exception):
@@ -73,7 +81,7 @@ def load(library: Path, signature: Signature, device_type: str, payload: bytes |
     if exchange is None:
         raise CannotLoad(f"torch {torch.__version__} has no __dlpack_c_exchange_api__")
     try:
-        bind = ctypes.PyDLL(str(library)).tilehal_bind
+        bind = ctypes.PyDLL(str(library)).tilehal_bind_2
     except (OSError, AttributeError) as error:
         raise CannotLoad(str(error)) from error
     bind.restype, bind.argtypes = ctypes.py_object, [ctypes.py_object]
@@ -88,7 +96,7 @@ def load(library: Path, signature: Signature, device_type: str, payload: bytes |
         MISS,
         _Allocators(signature, device_type),
         prototypes,
-        (None, payload, exchange, torch.Tensor.is_neg, True),
+        (None, payload, exchange, torch.Tensor.is_neg, True, torch._C._len_torch_dispatch_stack),
         payload,
     )
     try:
@@ -106,7 +114,7 @@ class Direct(Protocol):
     def _failed(self, error: Exception) -> Exception: ...
 
 
-def call_directly(kernel: Direct, signature: Signature, make_direct: Callable[..., Callable[..., Any]]) -> None:
+def call_directly(kernel: Direct, signature: Signature, make_direct: MakeDirect) -> None:
     """From now on Python calls the compiled check when `kernel` is called, with no function of ours in between.
 
     Python looks a call up in the object's type, so the kernel gets a type of its own, a subclass of the one it has.
@@ -133,13 +141,15 @@ def call_directly(kernel: Direct, signature: Signature, make_direct: Callable[..
     hide_from_dynamo(missed, failed)
     names = tuple(sys.intern(argument.name) for argument in signature.arguments)
     kind = type(kernel)
-    body: dict[str, Any] = {name: getattr(kind, name) for name in ("__module__", "__qualname__", "__doc__")}
-    body["__call__"] = make_direct(names, missed, failed)
-    body["__signature__"] = _signature_of_calls(kind)
-    own = type(kind.__name__, (kind,), {**body, "__slots__": ()})
+    name = f"{kind.__module__}.{kind.__qualname__}".encode()
+    own: Any
+    own, held = make_direct(kind, name, names, missed, failed)
+    own.__doc__ = kind.__doc__
+    own.__signature__ = _signature_of_calls(kind)
+    own._launch = held
     kernel.__class__ = own
     # A type is in a cycle with itself and goes when the collector runs; what is loaded goes with the kernel.
-    weakref.finalize(kernel, delattr, own, "__call__").atexit = False
+    weakref.finalize(kernel, delattr, own, "_launch").atexit = False
 
 
 @lru_cache
@@ -150,30 +160,34 @@ def _signature_of_calls(kind: Any) -> inspect.Signature:
 
 
 class _Allocators:
-    """For a device, how each output is made: a callable and its argument, or None for one that takes sizes.
+    """For a device, how each output is made there; `tilehal_make` in binding.h says what the tuples hold.
 
-    `empty_like` of a tensor that is there already is the cheapest way torch has; the one used has a single element.
+    Torch's own generated code makes its buffers past the dispatcher, by a function that a launch can use too; it makes
+    them on the thread's current device, and the launch asks which that is. Else `empty_like` of a tensor that is there
+    already is the cheapest way torch has; the one used has a single element.
     """
 
     def __init__(self, signature: Signature, device_type: str) -> None:
         self._outputs = [a for a in signature.arguments if not isinstance(a, ScalarArgument) and a.is_output]
         self._device_type = device_type
 
-    def __call__(self, index: int) -> tuple[Any, ...]:
+    def __call__(self, index: int) -> tuple[tuple[Any, ...], ...]:
         import torch
 
         device = torch.device(self._device_type) if self._device_type == "cpu" else torch.device("cuda", index)
-        made: list[Any] = []
-        for argument in self._outputs:
-            one = torch.empty((), dtype=torch_dtype(argument.dtype), device=device)
-            if argument.strides is not None:
-                made += [one.new_empty_strided, None]
-                continue
-            if any(isinstance(extent, str) for extent in argument.shape):
-                made += [one.new_empty, None]
-                continue
-            shape = [Extent(extent)({}) for extent in argument.shape]
-            template = one.expand(shape)
-            packs = torch.empty_like(template, device="meta").is_contiguous()
-            made += [torch.empty_like, template] if packs else [one.new_empty, shape]
-        return tuple(made)
+        return tuple(self._output(argument, device) for argument in self._outputs)
+
+    def _output(self, argument: TensorArgument, device: torch.device) -> tuple[Any, ...]:
+        import torch
+
+        dtype = torch_dtype(argument.dtype)
+        past = getattr(torch._C._dynamo.guards, f"_empty_strided_{device.type}", None)
+        one = torch.empty((), dtype=dtype, device=device)
+        if argument.strides is not None:
+            return dtype, past, None, one.new_empty_strided, None
+        if any(isinstance(extent, str) for extent in argument.shape):
+            return dtype, past, None, one.new_empty, None
+        shape = tuple(Extent(extent)({}) for extent in argument.shape)
+        like = torch.empty_like(one.expand(shape), device="meta")
+        usual = (torch.empty_like, (one.expand(shape),)) if like.is_contiguous() else (one.new_empty, (shape,))
+        return dtype, past, (shape, torch.empty(shape, device="meta").stride(), dtype), *usual

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from core.errors import ShapeMismatch
-from core.runtime.compiled import CannotLoad, load
+from core.runtime.compiled import CannotLoad, MakeDirect, load
 from core.runtime.extents import GridExtents, check_grid
 from core.runtime.plan import DriverPlan
 from core.runtime.signature import ScalarArgument, Signature
@@ -57,7 +57,7 @@ class DriverLauncher:
         self._refuses_empty = bool(plan.maps)
         self._grids = GridExtents(signature, [launch.grid for launch in plan.launches])
         self.call: Callable[..., Any] | None = None
-        self.make_direct: Callable[..., Callable[..., Any]] | None = None
+        self.make_direct: MakeDirect | None = None
         self._takes: Callable[..., Any]
         try:
             if library is None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import ctypes
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
 from core.errors import ArtifactError, DeviceUnavailable, LaunchError, TileHALError
 from core.runtime.artifact import Artifact, open_artifact, understood
+from core.runtime.compiled import MakeDirect
 from core.runtime.dynamo import hide_from_dynamo
 from core.runtime.machine import instruction_sets
 from core.runtime.plan import DriverPlan, UnusablePlan, names_of
@@ -302,7 +303,7 @@ class _CpuLauncher:
 
         self._kernel = kernel
         self._signature = artifact.signature
-        self.make_direct: Callable[..., Callable[..., Any]] | None = None
+        self.make_direct: MakeDirect | None = None
         library = artifact.path("launch")
         try:
             if library is None:

@@ -14,7 +14,7 @@ class Launcher(Protocol):
     stream of that device at the time of the call). Raises `LaunchError` when the runtime refuses the launch.
 
     It may have `call`, which takes a whole call at once, checks it, and gives the outputs or `core.runtime.MISS`;
-    `make_direct`, which makes that the kernel's own call (`core.runtime.compiled.CompiledCall`);
+    `make_direct`, which makes that the call of a kernel object (`core.runtime.compiled.CompiledCall`);
     `how`, a line that says how calls reach the device; and `explain(error)`, which turns a failed call into a
     `TileHALError`.
 

@@ -47,6 +47,7 @@ DYNAMIC = Signature(
     symbols=("M", "K", "N", "S"),
     outputs=(5, 4),
 )
+DYNAMIC_TYPES = ["handle", "float32", "handle", "int32", "handle", "handle", "int32", "int64", "int32", "int64"]
 INNER = Signature(
     "inner",
     (
@@ -107,8 +108,7 @@ def add(tmp_path_factory: pytest.TempPathFactory) -> Call:
 
 @pytest.fixture(scope="module")
 def dynamic(tmp_path_factory: pytest.TempPathFactory) -> Call:
-    types = ["handle", "float32", "handle", "int32", "handle", "handle", "int32", "int64", "int32", "int64"]
-    return Call(DYNAMIC, types, tmp_path_factory.mktemp("dynamic"))
+    return Call(DYNAMIC, DYNAMIC_TYPES, tmp_path_factory.mktemp("dynamic"))
 
 
 @pytest.fixture(scope="module")
@@ -128,6 +128,40 @@ def test_outputs_left_out_are_allocated(add: Call, dynamic: Call) -> None:
     assert (c.shape, c.dtype, c.is_contiguous(), c.requires_grad) == ((4, 8), torch.float32, True, False)
     assert add.seen[-1] == (a.data_ptr(), b.data_ptr(), c.data_ptr())
     assert add(a, b).data_ptr() != c.data_ptr()
+
+
+@pytest.mark.parametrize("shape", [(3, 5, 9), (1, 5, 9), (0, 5, 9), (4, 1, 1)], ids=str)
+def test_allocated_outputs_are_laid_out_as_torch_would(dynamic: Call, shape: tuple[int, int, int]) -> None:
+    m, k, n = shape
+    d, c = dynamic(torch.ones(m, k).half(), 2, torch.ones(k, 2 * n, dtype=torch.bfloat16), 0)
+    for made, size in ((c, (m, (n + 7) // 8)), (d, (1, 3))):
+        assert (made.shape, made.stride()) == (size, torch.empty(size).stride())
+
+
+@pytest.mark.parametrize("past", [True, False], ids=["past the dispatcher", "through it"])
+def test_outputs_are_made_past_torch_s_dispatcher_where_it_offers_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, past: bool
+) -> None:
+    guards, made = torch._C._dynamo.guards, []
+    if past:
+        make = guards._empty_strided_cpu
+        monkeypatch.setattr(guards, "_empty_strided_cpu", lambda *args: made.append(args) or make(*args))
+    else:
+        monkeypatch.delattr(guards, "_empty_strided_cpu")
+    (tmp_path / "add").mkdir()
+    add, dynamic = Call(ADD, ["handle"] * 3, tmp_path / "add"), Call(DYNAMIC, DYNAMIC_TYPES, tmp_path)
+    a = torch.ones(4, 8)
+    half, bfloat = torch.ones(3, 5).half(), torch.ones(5, 4, dtype=torch.bfloat16)
+    for mode in (nullcontext(), torch.inference_mode(), torch.device("meta")):
+        with mode:
+            outputs = [add(a, a), *dynamic(half, 2, bfloat, 1)]
+            expected = [torch.empty(o.shape, dtype=o.dtype, device="cpu") for o in outputs]
+        for output, like in zip(outputs, expected, strict=True):
+            assert output.device == like.device
+            assert output.is_inference() == like.is_inference()
+            assert output.stride() == like.stride()
+    each = [((4, 8), (8, 1), torch.float32), ((3, 1), (1, 1), torch.int64), ((1, 3), (3, 1), torch.bool)]
+    assert made == (each * 3 if past else [])
 
 
 def test_symbols_scalars_and_several_outputs(dynamic: Call) -> None:
@@ -305,8 +339,15 @@ def test_a_kernel_object_s_call_hands_over_what_is_not_its_own(add: Call) -> Non
     def failed(error: Exception) -> None:
         raise ValueError(f"a {type(error).__name__}") from error
 
+    class Kernel:
+        pass
+
     names = tuple(map(sys.intern, "ABC"))
-    direct = add.compiled.make_direct(names, lambda args, kwargs: ("missed", args, kwargs), failed)
+    own, _held = add.compiled.make_direct(
+        Kernel, b"here.Kernel", names, lambda args, kwargs: ("missed", args, kwargs), failed
+    )
+    assert (own.__module__, own.__qualname__, own.__mro__[1]) == ("here", "Kernel", Kernel)
+    direct: Any = own()
     assert direct(a, C=c, B=a) is c
     assert add.seen[-1] == (a.data_ptr(), a.data_ptr(), c.data_ptr())
     assert direct(a, 1) == ("missed", (a, 1), {})

@@ -65,7 +65,7 @@ def test_no_python_is_between_the_call_and_the_check(kernel: Any) -> None:
     finally:
         sys.setprofile(None)
     assert called == []
-    assert type(kernel).__call__ is kernel.__call__
+    assert type(type(kernel).__call__) is type(object.__repr__), "the interpreter's slot, with no look-up before it"
 
 
 def test_arguments_by_name_are_those_by_position(kernel: Any) -> None:
@@ -159,21 +159,40 @@ def test_it_is_still_a_kernel() -> None:
 
 def test_kernels_go_when_nobody_holds_them_and_take_what_they_loaded_along() -> None:
     kernel = compiled()
-    reference, a = weakref.ref(kernel), torch.zeros(8)
-    call = kernel.__call__
-    own = type(kernel)
+    reference, own = weakref.ref(kernel), type(kernel)
     gc.disable()
     try:
-        before = sys.getrefcount(call)
+        held = vars(own)["_launch"]
+        before = sys.getrefcount(held)
         del kernel
         assert reference() is None
-        assert "__call__" not in vars(own)
-        assert sys.getrefcount(call) == before - 1
+        assert "_launch" not in vars(own)
+        assert sys.getrefcount(held) == before - 1
+        del held
+        # An object made of the type that stays behind has no kernel to call.
+        with pytest.raises(RuntimeError, match="a kernel's call without the kernel"):
+            object.__new__(own)(torch.zeros(8), 1.0)
     finally:
         gc.enable()
-    assert len(call(a, 1.0)) == 2
-    with pytest.raises(core.LaunchError, match="two_outputs is gone"):
-        call(a, "x")
+
+
+def test_a_call_outlives_the_name_of_its_kernel() -> None:
+    call = compiled().__call__
+    gc.collect()
+    assert len(call(torch.zeros(8), 1.0)) == 2
+    with pytest.raises(core.LaunchError, match="is a scalar float32"):
+        call(torch.zeros(8), "x")
+
+
+def test_kernels_of_one_library_are_told_apart() -> None:
+    first, second = compiled(), compiled()
+    assert type(first) is not type(second)
+    a = torch.ones(8)
+    del first
+    gc.collect()
+    torch.testing.assert_close(tuple(second(a, 2.0)), (a * 2, a + 2))
+    with pytest.raises(core.LaunchError, match="takes 2 inputs"):
+        second(a)
 
 
 def test_the_export_is_called_directly_too(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ _DEVICES = {"cpu": 1, "cuda": 32}
 
 
 def binding_source(signature: Signature, device_type: str, *, refuses_empty: bool) -> str:
-    """C with `tilehal_bind(config)`, to go after what defines `tilehal_values` and the launch.
+    """C with `tilehal_bind_2(config)`, to go after what defines `tilehal_values` and the launch.
 
     Args:
         device_type: torch's name of the device the tensors must be on.
@@ -201,12 +201,10 @@ class _Binding:
         """Calls what the binder gives for a device: with nothing (fixed shape), or with the shape (and strides)."""
         argument = self.tensor(index)
         device = f"t{self.anchor}.device.id"
-        if argument.strides is None and all(isinstance(extent, int) for extent in argument.shape):
-            call = f"tilehal_make(state, {device}, {number}, NULL, NULL)"
-        else:
-            shape = _tuple(argument.shape, self)
-            strides = _tuple(argument.strides, self) if argument.strides is not None else "NULL"
-            call = f"tilehal_make(state, {device}, {number}, {shape}, {strides})"
+        fixed = argument.strides is None and all(isinstance(extent, int) for extent in argument.shape)
+        shape = "NULL" if fixed else self._numbers(argument.shape)
+        strides = self._numbers(argument.strides) if argument.strides is not None else "NULL"
+        call = f"tilehal_make(state, {device}, {number}, {len(argument.shape)}, {shape}, {strides})"
         # What is no symbol itself can be below zero: a difference, a number.
         computed = [e for e in argument.shape if isinstance(e, str) and e not in self.signature.symbols]
         return [
@@ -235,6 +233,10 @@ class _Binding:
         lines += [f"PyList_SetItem(list, {position}, {item(index)});" for position, index in enumerate(order)]
         return [*lines, "return list;"]
 
+    def _numbers(self, extents: Sequence[int | str]) -> str:
+        values = ", ".join(f"(long long)({to_c(extent, self.names)})" for extent in extents)
+        return f"(const long long[]){{{values or '0'}}}"
+
     # ------------------------------------------------------------------------------------------------ by pointer
 
     def _raw(self) -> str:
@@ -259,8 +261,3 @@ class _Binding:
             + "".join(f"    {line}\n" for line in lines)
             + "    *out = v;\n}\n\n"
         )
-
-
-def _tuple(extents: Sequence[int | str], binding: _Binding) -> str:
-    items = ", ".join(f"(long long)({to_c(extent, binding.names)})" for extent in extents)
-    return f"tilehal_sizes({len(extents)}, (const long long[]){{{items or '0'}}})"

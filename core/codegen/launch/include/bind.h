@@ -35,9 +35,10 @@ static void tilehal_free(PyObject *capsule) {
 
 // config: (torch.Tensor, torch.nn.Parameter, exchange capsule, miss, allocators, prototypes, keep, payload). Prototypes
 // are one tensor per tensor parameter (None for a scalar) and say how its dtype reads; keep is (None, payload, exchange
-// capsule, torch.Tensor.is_neg, True).
-// Returns (call, raw, and what makes a kernel object's call).
-__attribute__((visibility("default"))) PyObject *tilehal_bind(PyObject *config) {
+// capsule, torch.Tensor.is_neg, True, what counts torch's active modes).
+// Returns (call, raw, and what makes a kernel object's type). An exported library may be older than who loads it: the
+// number in the name counts what is agreed here.
+__attribute__((visibility("default"))) PyObject *tilehal_bind_2(PyObject *config) {
     static PyMethodDef call = {"launch", tilehal_call_alone, TILEHAL_FASTCALL, NULL};
     static PyMethodDef direct = {"make_direct", tilehal_make_direct, TILEHAL_FASTCALL, NULL};
     static PyMethodDef raw = {"launch_raw", tilehal_raw, TILEHAL_FASTCALL, NULL};
@@ -52,8 +53,9 @@ __attribute__((visibility("default"))) PyObject *tilehal_bind(PyObject *config) 
     state->keep = tilehal_again(PyTuple_GetItem(config, 6));
     state->is_negated = PyTuple_GetItem(state->keep, 3);
     state->yes = PyTuple_GetItem(state->keep, 4);
+    state->modes = PyTuple_GetItem(state->keep, 5);
     PyObject *capsule = PyCapsule_New(state, TILEHAL_CAPSULE, tilehal_free);
-    if (capsule == NULL || state->exchange == NULL || state->yes == NULL) goto failed;
+    if (capsule == NULL || state->exchange == NULL || state->modes == NULL) goto failed;
     if (state->exchange->version.major != 1 || state->exchange->view == NULL) {
         PyErr_SetString(PyExc_RuntimeError, "torch's exchange table has no view of a tensor, or another version");
         goto failed;

@@ -6,9 +6,10 @@
 typedef struct {
     void *tensor, *parameter;         // torch.Tensor and torch.nn.Parameter: other subclasses are the binder's business
     PyObject *miss;                   // given back when a call is not what the check expects
-    PyObject *allocators;             // device index -> (callable, its argument or None) for each output, flat
-    PyObject *keep;                   // what else must live as long: the binary, the exchange table's owner, the next two
+    PyObject *allocators;             // device index -> how each output is made there, see tilehal_make()
+    PyObject *keep;                   // what else must live as long: the binary, the exchange table's owner, the next three
     PyObject *is_negated, *yes;       // torch.Tensor.is_neg and True, borrowed
+    PyObject *modes;                  // counts the modes that want to see torch's operators, borrowed
     const tilehal_exchange *exchange;
     PyObject *made[TILEHAL_DEVICES];  // the allocators' answer for each device
     tilehal_dl_type types[TILEHAL_ARGUMENTS];
@@ -54,31 +55,76 @@ static inline PyObject *tilehal_none(tilehal_state *state) {
 }
 
 #if TILEHAL_OUTPUTS
-static inline PyObject *tilehal_sizes(int count, const long long *sizes) {
+static PyObject *tilehal_sizes(int count, const long long *sizes) {
     PyObject *tuple = PyTuple_New(count);
     for (int i = 0; tuple != NULL && i < count; ++i) PyTuple_SetItem(tuple, i, PyLong_FromLongLong(sizes[i]));
     return tuple;
 }
 
-// A new tensor for output `number`; takes over `shape` and `strides`.
-static PyObject *tilehal_make(tilehal_state *state, int device, int number, PyObject *shape, PyObject *strides) {
-    PyObject *made = NULL;
+// Strides of rows one behind the other, as torch gives them: an empty axis counts as one element.
+static PyObject *tilehal_packed(int rank, const long long *shape) {
+    PyObject *tuple = PyTuple_New(rank);
+    long long expected = 1;
+    for (int i = rank - 1; tuple != NULL && i >= 0; --i) {
+        PyTuple_SetItem(tuple, i, PyLong_FromLongLong(expected));
+        expected *= shape[i] > 1 ? shape[i] : 1;
+    }
+    return tuple;
+}
+
+// Whether an output may be made past torch's dispatcher: no mode is active that would make something else, and what is
+// made on the thread's current device is on this one.
+static int tilehal_past_dispatcher(tilehal_state *state, int device) {
+    int overflow = 0;
+    (void)device;
+#if TILEHAL_CUDA
+    void *current = NULL;
+    if (!state->devices[device].ready || tilehal_driver.current_context(&current) != 0) return 0;
+    if (current != state->devices[device].context) return 0;
+#endif
+    PyObject *count = PyObject_CallObject(state->modes, NULL);
+    if (count == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    const int none = PyLong_AsLongLongAndOverflow(count, &overflow) == 0;
+    Py_DecRef(count);
+    return none;
+}
+
+// A new tensor for output `number`. The allocators say of each output: the dtype; the function that takes (shape,
+// strides, dtype) past the dispatcher, or None, and these arguments where they are fixed, or None; the function that
+// takes (shape) or (shape, strides), and its arguments where they are fixed, or None. Without strides it is packed.
+static PyObject *tilehal_make(tilehal_state *state, int device, int number, int rank, const long long *shape,
+                              const long long *strides) {
     if (device < 0 || device >= TILEHAL_DEVICES) {
         PyErr_SetString(PyExc_RuntimeError, "a device index beyond what the launcher keeps");
-    } else {
-        if (state->made[device] == NULL) {
-            PyObject *index = PyLong_FromLongLong(device);
-            state->made[device] = index ? PyObject_CallFunctionObjArgs(state->allocators, index, NULL) : NULL;
-            Py_DecRef(index);
-        }
-        if (state->made[device] != NULL) {
-            PyObject *call = PyTuple_GetItem(state->made[device], 2 * number);
-            PyObject *first = shape != NULL ? shape : PyTuple_GetItem(state->made[device], 2 * number + 1);
-            made = PyObject_CallFunctionObjArgs(call, first, strides, NULL);
-        }
+        return NULL;
     }
-    Py_DecRef(shape);
-    Py_DecRef(strides);
+    if (state->made[device] == NULL) {
+        PyObject *index = PyLong_FromLongLong(device);
+        state->made[device] = index ? PyObject_CallFunctionObjArgs(state->allocators, index, NULL) : NULL;
+        Py_DecRef(index);
+        if (state->made[device] == NULL) return NULL;
+    }
+    PyObject *output = PyTuple_GetItem(state->made[device], number), *none = PyTuple_GetItem(state->keep, 0);
+    const int past = PyTuple_GetItem(output, 1) != none && tilehal_past_dispatcher(state, device);
+    PyObject *arguments = PyTuple_GetItem(output, past ? 2 : 4), *made = NULL;
+    if (arguments != none) {
+        Py_IncRef(arguments);
+    } else {
+        arguments = PyTuple_New(past ? 3 : strides != NULL ? 2 : 1);
+        if (arguments == NULL) return NULL;
+        PyTuple_SetItem(arguments, 0, tilehal_sizes(rank, shape));
+        if (strides != NULL) {
+            PyTuple_SetItem(arguments, 1, tilehal_sizes(rank, strides));
+        } else if (past) {
+            PyTuple_SetItem(arguments, 1, tilehal_packed(rank, shape));
+        }
+        if (past) PyTuple_SetItem(arguments, 2, tilehal_again(PyTuple_GetItem(output, 0)));
+    }
+    if (!PyErr_Occurred()) made = PyObject_CallObject(PyTuple_GetItem(output, past ? 1 : 3), arguments);
+    Py_DecRef(arguments);
     return made;
 }
 

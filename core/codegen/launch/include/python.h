@@ -11,7 +11,9 @@ typedef struct tilehal_object { Py_ssize_t references; void *type; } PyObject;
 typedef PyObject *(*tilehal_method)(PyObject *, PyObject *const *, Py_ssize_t);
 typedef struct { const char *name; tilehal_method function; int flags; const char *doc; } PyMethodDef;
 #define TILEHAL_FASTCALL 0x0080
-#define TILEHAL_KEYWORDS 0x0002
+typedef struct { int slot; void *function; } tilehal_slot;
+typedef struct { const char *name; int size, item_size; unsigned flags; tilehal_slot *slots; } tilehal_spec;
+#define TILEHAL_SLOT_CALL 50
 
 extern PyObject *PyExc_RuntimeError;
 extern char PyLong_Type[], PyBool_Type[], PyFloat_Type[];
@@ -21,12 +23,14 @@ PyObject *PyCFunction_NewEx(PyMethodDef *, PyObject *, PyObject *);
 PyObject *PyCapsule_New(void *, const char *, void (*)(PyObject *));
 void *PyCapsule_GetPointer(PyObject *, const char *);
 PyObject *PyObject_CallFunctionObjArgs(PyObject *, ...);
+PyObject *PyObject_CallObject(PyObject *, PyObject *);
 PyObject *PyTuple_New(Py_ssize_t);
 int PyTuple_SetItem(PyObject *, Py_ssize_t, PyObject *);
 PyObject *PyTuple_GetItem(PyObject *, Py_ssize_t);
 Py_ssize_t PyTuple_Size(PyObject *);
 PyObject *PyDict_New(void);
-int PyDict_SetItem(PyObject *, PyObject *, PyObject *);
+int PyDict_Next(PyObject *, Py_ssize_t *, PyObject **, PyObject **);
+PyObject *PyType_FromSpecWithBases(tilehal_spec *, PyObject *);
 PyObject *PyList_New(Py_ssize_t);
 int PyList_SetItem(PyObject *, Py_ssize_t, PyObject *);
 PyObject *PyLong_FromLongLong(long long);

@@ -2,7 +2,8 @@
 
 What is timed is how long a call holds the host, not how long the device works: a round queues some launches, fewer than
 the driver's queue takes, and the device is waited for between rounds, outside the timer. Rounds of all candidates are
-interleaved. A candidate that is not installed, or fails, is listed with its reason.
+interleaved, on the CPU that is quietest when they begin. A candidate that is not installed, or fails, is listed with
+its reason.
 """
 
 from __future__ import annotations
@@ -10,19 +11,27 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from core.errors import KernelError
+from core.bench.quiet_cpu import on_quietest_cpu
+from core.errors import KernelError, TileHALError
 
-#: Names of the two ways that the goals are about.
-PASSED, ALLOCATED = "tilehal, output passed", "tilehal, output allocated"
+#: Names of the two ways that the goals are about, and of the one that holds least besides the driver.
+PASSED, ALLOCATED, FROM_C = "tilehal, output passed", "tilehal, output allocated", "tilehal, exported, called from C"
 
 #: What :func:`compile_part` compiles, each by itself.
 PARTS = ("scale", "symbolic", "matmul", "tilelang", "tilelang, allocating")
 
+#: Folder of the export that calls are made of.
+_EXPORTED = "scale"
+
 Calls = dict[str, Callable[[], Any]]
+#: Called with how many launches there shall be.
+Loops = dict[str, Callable[[int], None]]
 
 
 def launch_overhead(target: str, rounds: int = 300, calls: int = 50, most_s: float | None = None) -> dict[str, Any]:
@@ -46,13 +55,17 @@ def launch_overhead(target: str, rounds: int = 300, calls: int = 50, most_s: flo
     with tempfile.TemporaryDirectory() as folder:
         ours, how = tilehal_calls(target, device, Path(folder))
         others, missing = other_calls(device)
-        results = host_time({**ours, **others}, rounds, calls, wait, most_s)
+        loops, impossible = calls_from_c(Path(folder), device)
+        # A call on the CPU is the kernel itself, which runs on all of them.
+        with nullcontext() if device.type == "cpu" else on_quietest_cpu() as cpu:
+            results = host_time({**ours, **others}, rounds, calls, wait, most_s, loops)
     return {
         "launched_by": how,
+        "cpu": None if cpu is None else cpu.to_json(),
         "rounds": rounds,
         "calls_per_round": calls,
         "host_time_per_call": results,
-        "not_measured": missing,
+        "not_measured": missing | impossible,
     }
 
 
@@ -86,7 +99,7 @@ def tilehal_calls(target: str, device: Any, folder: Path) -> tuple[Calls, str | 
     given = core.compile(scale(), target=target, out_idx=[1]).as_torch_op(
         "tilehal_launch_overhead::scale_into", outputs="given"
     )
-    exported = load_exported(kernel.export(folder / "scale"))
+    exported = load_exported(kernel.export(folder / _EXPORTED))
     a, b = (torch.randn(512, 512, device=device).half() for _ in range(2))
     products = [torch.empty_like(a) for _ in range(8)]
     lefts = [a.clone() for _ in range(8)]
@@ -113,16 +126,39 @@ def tilehal_calls(target: str, device: Any, folder: Path) -> tuple[Calls, str | 
         result = call()
         right = "three" in name or torch.equal(result if isinstance(result, torch.Tensor) else y, x * 2)
         if not right:
-            raise KernelError(
-                f"{name}: the kernel that doubles its input did not",
-                hint="nothing timed with it would mean anything: `tilehal doctor` looks at the installation",
-            )
+            raise _wrong(name)
     torch.testing.assert_close(gemm(a, b).float(), a.float() @ b.float(), rtol=2e-2, atol=2e-1)
-    # The compiled check and launch without the kernel object around it: what is left is the driver's own time.
+    # The compiled check and launch without the kernel object around it.
     compiled = getattr(kernel, "_call", None)
     if compiled is not None:
         found["tilehal, compiled call alone"] = lambda: compiled(x, y)
     return found, kernel.provenance.launch
+
+
+def calls_from_c(folder: Path, device: Any) -> tuple[Loops, dict[str, str]]:
+    """Calls of the kernel that :func:`tilehal_calls` exported, in a loop of C; and why there are none."""
+    import torch
+
+    from core.bench.from_c import loop_in_c
+    from core.bench.kernels import COLUMNS, ROWS
+
+    x = torch.randn(ROWS, COLUMNS, device=device).half()
+    y = torch.empty_like(x)
+    try:
+        run = loop_in_c(folder / _EXPORTED, "main", x, y)
+    except TileHALError as error:
+        return {}, {FROM_C: error.message}
+    run(1)
+    if not torch.equal(y, x * 2):
+        raise _wrong(FROM_C)
+    return {FROM_C: run}, {}
+
+
+def _wrong(name: str) -> KernelError:
+    return KernelError(
+        f"{name}: the kernel that doubles its input did not",
+        hint="nothing timed with it would mean anything: `tilehal doctor` looks at the installation",
+    )
 
 
 def other_calls(device: Any) -> tuple[Calls, dict[str, str]]:
@@ -156,6 +192,7 @@ def host_time(
     count: int,
     wait: Callable[[], Any],
     most_s: float | None = None,
+    loops: Mapping[str, Callable[[int], None]] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """Microseconds per call of each candidate, rounds interleaved.
 
@@ -164,25 +201,31 @@ def host_time(
         count: calls of a sample.
         wait: waits for the device; called between samples.
         most_s: as for :func:`launch_overhead`.
+        loops: candidates that make `count` calls by themselves.
     """
     from core.tuning.measure import LEAST_SAMPLES
 
-    samples: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        for _ in range(count):
-            call()
+    samples_of: dict[str, Callable[[int], None]] = {name: partial(_repeat, call) for name, call in calls.items()}
+    samples_of |= loops
+    samples: dict[str, list[float]] = {name: [] for name in samples_of}
+    for sample in samples_of.values():
+        sample(count)
         wait()
     until = None if most_s is None else time.monotonic() + most_s
     for done in range(rounds):
         if until is not None and done >= LEAST_SAMPLES and time.monotonic() > until:
             break
-        for name, call in calls.items():
+        for name, sample in samples_of.items():
             start = time.perf_counter_ns()
-            for _ in range(count):
-                call()
+            sample(count)
             samples[name].append((time.perf_counter_ns() - start) / count / 1e3)
             wait()
     return {name: _summary(values) for name, values in samples.items()}
+
+
+def _repeat(call: Callable[[], Any], count: int) -> None:
+    for _ in range(count):
+        call()
 
 
 def _summary(values: list[float]) -> dict[str, float]:

@@ -50,6 +50,8 @@ def renderables(document: Document) -> Iterator[RenderableType]:
         for cells in _launches(document["launch"]):
             table.add_row(*cells)
         yield table
+        if note := _cpu(document["launch"]):
+            yield Text(f"  {note}", style="dim")
     if not document["goals"]:
         yield Text(timing(document), style="dim")
         return
@@ -76,6 +78,8 @@ def markdown(document: Document) -> str:
             lines += ["", *(f"* {note}" for note in notes)]
     if document.get("launch"):
         lines += ["", "### host time per launch", "", *_table(_LAUNCH_HEADS, list(_launches(document["launch"])))]
+        if note := _cpu(document["launch"]):
+            lines += ["", f"* {note}"]
     rows = [
         ("**not met**" if goal["verdict"] == "not met" else goal["verdict"], goal["text"], goal["value"], goal["warm"])
         for goal in document["goals"]
@@ -275,6 +279,17 @@ def _launches(launch: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield name, f"{one['median_us']:.2f}", f"{one['low_us']:.2f} to {one['high_us']:.2f}", f"{one['p99_us']:.2f}"
     for name, why in launch["not_measured"].items():
         yield f"{name} not measured: {why}", "", "", ""
+
+
+def _cpu(launch: Mapping[str, Any]) -> str:
+    """Where the host's time was taken, and how unlike it the other CPUs were."""
+    cpu = launch.get("cpu")
+    if cpu is None or cpu["cpus"] == 1:
+        return ""
+    return (
+        f"on the quietest of {cpu['cpus']} CPUs: a loop of Python took {cpu['loop_us']:.0f} us there, and"
+        f" {cpu['slowest_us']:.0f} us on the slowest"
+    )
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

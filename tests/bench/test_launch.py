@@ -3,19 +3,67 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
-from core.bench.launch import ALLOCATED, PASSED, host_time, launch_overhead
+import pytest
+import torch
+
+import core
+from core.bench.from_c import loop_in_c
+from core.bench.kernels import scale
+from core.bench.launch import ALLOCATED, FROM_C, PASSED, calls_from_c, host_time, launch_overhead
 from tests.packaging.layout import ROOT
 
 
 def test_every_way_to_launch_is_checked_and_timed():
     found = launch_overhead("cpu", rounds=7, calls=1, most_s=0.5)
     times = found["host_time_per_call"]
-    assert {PASSED, ALLOCATED, "tilehal, exported, output passed", "torch, softmax"} <= set(times)
+    assert {PASSED, ALLOCATED, FROM_C, "tilehal, exported, output passed", "torch, softmax"} <= set(times)
     assert all(one["low_us"] <= one["median_us"] <= one["high_us"] for one in times.values())
     assert times["python, an empty call"]["median_us"] < times[PASSED]["median_us"]
+    assert found["not_measured"] == {}
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported")
+    core.compile(scale(), target="cpu", out_idx=[1]).export(folder / "scale")
+    return folder
+
+
+def test_without_a_c_compiler_the_loop_in_c_is_left_out_with_the_reason(
+    exported: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("CC", "no-such-compiler")
+    loops, missing = calls_from_c(exported, torch.device("cpu"))
+    assert loops == {}
+    assert "build the host side of kernels" in missing[FROM_C]
+
+
+def test_a_wrong_result_from_c_is_no_row(exported: Path, monkeypatch: pytest.MonkeyPatch):
+    assert set(calls_from_c(exported, torch.device("cpu"))[0]) == {FROM_C}
+    monkeypatch.setattr("core.bench.from_c.loop_in_c", lambda *_: lambda count: None)
+    with pytest.raises(core.KernelError, match="called from C: the kernel that doubles its input did not"):
+        calls_from_c(exported, torch.device("cpu"))
+
+
+def test_a_launch_that_fails_in_the_loop_is_an_error(exported: Path, tmp_path: Path):
+    x = torch.zeros(128, 1024).half()
+    folder = Path(shutil.copytree(exported / "scale", tmp_path / "copy"))
+    run = loop_in_c(folder, "main", x, x)
+    (folder / "main.so").write_bytes(b"")
+    with pytest.raises(core.LaunchError, match=r"main called from C: .*main\.so"):
+        run(1)
+
+
+def test_a_loop_of_its_own_makes_the_calls_of_a_round_at_once():
+    counts: list[int] = []
+    found = host_time({"a": lambda: None}, 2, 5, lambda: None, loops={"b": counts.append})
+    assert counts == [5, 5, 5]
+    assert set(found) == {"a", "b"}
 
 
 #: The script, where a way to launch says what raw tilelang does when it compiles, and what a compiler may.

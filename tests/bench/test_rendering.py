@@ -18,6 +18,13 @@ from tests.bench.documents import all_rows, document, row
 CASE = suite("small", ["softmax"])[0]
 
 
+def printed(document, width=160):
+    out = Console(file=io.StringIO(), width=width)
+    for part in renderables(document):
+        out.print(part)
+    return out.file.getvalue()
+
+
 @pytest.fixture
 def measured():
     found = document(all_rows())
@@ -28,10 +35,7 @@ def measured():
 
 
 def test_a_terminal_gets_every_row_with_its_ratio(measured):
-    out = Console(file=io.StringIO(), width=160)
-    for part in renderables(measured):
-        out.print(part)
-    text = out.file.getvalue()
+    text = printed(measured)
     assert text.count("cuBLAS") >= 18
     assert "1.020x [1.018, 1.022]" in text
     assert "Triton: no Triton (64x256)" in text
@@ -43,19 +47,15 @@ def test_a_contender_without_a_figure_in_any_row_is_named_once_with_its_reason()
     found = document([])
     absent = {"status": "not measured", "reason": "Triton has no CPU backend"}
     found["rows"] = [row(case, {"copy": 0.9}, triton=absent) for case in suite("small", ["softmax"])]
-    out = Console(file=io.StringIO(), width=160)
-    for part in renderables(found):
-        out.print(part)
-    for text in (out.file.getvalue(), markdown(found)):
+    screen = printed(found)
+    for text in (screen, markdown(found)):
         assert text.count("Triton has no CPU backend") == 1
         assert text.count("not measured") == 1
 
 
 def test_triton_stands_in_a_row_twice_and_the_second_has_a_figure_without_a_goal(measured):
-    out = Console(file=io.StringIO(), width=200)
-    for part in renderables(measured):
-        out.print(part)
-    for text in (out.file.getvalue(), markdown(measured)):
+    screen = printed(measured, width=200)
+    for text in (screen, markdown(measured)):
         assert "1.020x Triton over 4, 1.020x Triton overlapped over 4" in text
         assert re.search(r"no goal *\|? softmax: geometric mean beside Triton overlapped", text)
     cells = [line.split(" | ")[1] for line in markdown(measured).splitlines() if line.startswith("|") and "x " in line]
@@ -127,13 +127,25 @@ def test_rows_that_were_timed_on_a_busy_cpu_are_marked_and_said_to_be():
         {**row(case, {"copy": 0.9}), "others_share": share}
         for case, share in zip(suite("small", ["softmax"]), (0.42, 0.03), strict=True)
     ]
-    out = Console(file=io.StringIO(), width=200)
-    for part in renderables(found):
-        out.print(part)
-    for text in (out.file.getvalue(), markdown(found)):
+    screen = printed(found, width=200)
+    for text in (screen, markdown(found)):
         assert "other processes took up to 42% of its time while 1 of 2 rows were timed on it" in text
         assert "64x256 (busy)" in text
         assert "100x130 (busy)" not in text
     for calm in ({"others_share": None}, {"others_share": 0.09}, {}):
         quiet = {**found, "rows": [{**row(CASE, {"copy": 0.9}), **calm}]}
         assert "busy" not in markdown(quiet)
+
+
+def test_the_host_s_time_says_which_cpu_it_is_of():
+    figures = {"median_us": 3.214, "low_us": 3.2, "high_us": 3.3, "p99_us": 4.0}
+    launch = {"host_time_per_call": {"a way": figures}, "not_measured": {"another": "it is not installed"}}
+    cpu = {"number": 2, "cpus": 16, "loop_us": 401.1, "slowest_us": 700.4}
+    said = "on the quietest of 16 CPUs: a loop of Python took 401 us there, and 700 us on the slowest"
+    for chosen in (cpu, {**cpu, "cpus": 1}, None):
+        found = document([], {**launch, "cpu": chosen})
+        found["goals"] = []
+        page, screen = markdown(found), printed(found)
+        assert "| a way | 3.21 | 3.20 to 3.30 | 4.00 |" in page
+        assert "another not measured: it is not installed" in page
+        assert (f"\n\n* {said}\n" in page) is (said in " ".join(screen.split())) is (chosen is cpu)

@@ -2,7 +2,7 @@
 
 What is timed is how long a call holds the host, not how long the device works: a round queues some launches, fewer than
 the driver's queue takes, and the device is waited for between rounds, outside the timer. Rounds of all candidates are
-interleaved, on the CPU that is quietest when they begin. A candidate that is not installed, or fails, is listed with
+interleaved, each on a CPU that is quiet when it begins. A candidate that is not installed, or fails, is listed with
 its reason.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from core.bench.quiet_cpu import on_quietest_cpu
+from core.bench.quiet_cpu import quiet_cpu
 from core.errors import KernelError, TileHALError
 
 #: Names of the two ways that the goals are about, and of the one that holds least besides the driver.
@@ -57,8 +57,9 @@ def launch_overhead(target: str, rounds: int = 300, calls: int = 50, most_s: flo
         others, missing = other_calls(device)
         loops, impossible = calls_from_c(Path(folder), device)
         # A call on the CPU is the kernel itself, which runs on all of them.
-        with nullcontext() if device.type == "cpu" else on_quietest_cpu() as cpu:
-            results = host_time({**ours, **others}, rounds, calls, wait, most_s, loops)
+        with nullcontext() if device.type == "cpu" else quiet_cpu() as cpu:
+            settle = None if cpu is None else cpu.settle
+            results = host_time({**ours, **others}, rounds, calls, wait, most_s, loops, settle)
     return {
         "launched_by": how,
         "cpu": None if cpu is None else cpu.to_json(),
@@ -193,6 +194,7 @@ def host_time(
     wait: Callable[[], Any],
     most_s: float | None = None,
     loops: Mapping[str, Callable[[int], None]] = MappingProxyType({}),
+    settle: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Microseconds per call of each candidate, rounds interleaved.
 
@@ -202,6 +204,7 @@ def host_time(
         wait: waits for the device; called between samples.
         most_s: as for :func:`launch_overhead`.
         loops: candidates that make `count` calls by themselves.
+        settle: called before each round, outside the timer.
     """
     from core.tuning.measure import LEAST_SAMPLES
 
@@ -215,6 +218,8 @@ def host_time(
     for done in range(rounds):
         if until is not None and done >= LEAST_SAMPLES and time.monotonic() > until:
             break
+        if settle is not None:
+            settle()
         for name, sample in samples_of.items():
             start = time.perf_counter_ns()
             sample(count)

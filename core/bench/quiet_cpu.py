@@ -1,8 +1,8 @@
-"""The quietest of the CPUs that this process may use, and staying on it.
+"""Staying on a CPU that nobody else disturbs, as long as there is one.
 
 CPUs of one machine are not alike while others work: hardware threads that share a core take turns, and a virtual
 machine does not show which of its own share one with a neighbour. Where the scheduler leaves a thread then decides its
-time, for as long as it stays there. What is timed on the host alone is timed where least of that is.
+time, by a third and more, and for seconds. What is timed on the host alone is timed where least of that is.
 """
 
 from __future__ import annotations
@@ -11,60 +11,87 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-#: Turns of the loop that is timed on each CPU (about half a millisecond), and how often it is timed there.
-_TURNS, _TIMES = 20_000, 9
+#: Turns of the loop that is timed (some 70 us), and how often it is timed before a CPU is judged.
+_TURNS, _TIMES = 5_000, 3
+#: A CPU is disturbed from this many times the least that the loop took on any: sharing a core costs more than half.
+_DISTURBED = 1.15
 
 
-@dataclass(frozen=True, slots=True)
 class QuietCpu:
-    """The CPU that was chosen.
+    """The CPU that the calling thread stays on; :meth:`settle` looks whether it still is a quiet one."""
 
-    Attributes:
-        number: of the CPU, as the system counts.
-        cpus: how many there were to choose from.
-        loop_us, slowest_us: a loop of Python there, and on the slowest of them; medians.
-    """
+    def __init__(self, allowed: set[int]) -> None:
+        self._allowed = sorted(allowed)
+        self._least = float("inf")
+        self._slowest = 0.0
+        self._loops: list[float] = []
+        self._current: int | None = None
+        self._moves = 0
+        self._free = False
 
-    number: int
-    cpus: int
-    loop_us: float
-    slowest_us: float
+    def settle(self) -> None:
+        """Stays where the thread is while that is quiet, else goes to the quietest. Some milliseconds at most."""
+        if self._free:
+            return
+        if self._loops and self._judge() <= _DISTURBED * self._least:
+            return
+        try:
+            times = {number: self._on(number) for number in self._allowed}
+            quiet = min(times, key=times.__getitem__)
+            os.sched_setaffinity(0, {quiet})
+        except OSError:  # a container may forbid it
+            self._free = True
+            return
+        self._slowest = max(self._slowest, *times.values())
+        self._loops.append(times[quiet])
+        self._moves += self._current not in (None, quiet)
+        self._current = quiet
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+    def to_json(self) -> dict[str, Any] | None:
+        """What a page says of it; None where threads cannot be moved, or there is one CPU.
+
+        `cpus` to choose from, `loop_us` that the loop took where the thread was (the median) and `slowest_us` that it
+        took anywhere, and how often the thread `moves` to another CPU.
+        """
+        if self._free or not self._loops or len(self._allowed) == 1:
+            return None
+        return {
+            "cpus": len(self._allowed),
+            "loop_us": round(median(self._loops), 1),
+            "slowest_us": round(self._slowest, 1),
+            "moves": self._moves,
+        }
+
+    def _on(self, number: int) -> float:
+        os.sched_setaffinity(0, {number})
+        took = median(_loop() for _ in range(_TIMES))
+        self._least = min(self._least, took)
+        return took
+
+    def _judge(self) -> float:
+        took = median(_loop() for _ in range(_TIMES))
+        self._loops.append(took)
+        self._least = min(self._least, took)
+        return took
 
 
 @contextmanager
-def on_quietest_cpu() -> Iterator[QuietCpu | None]:
-    """The calling thread stays on the quietest CPU inside the block, and so do threads that it starts there.
+def quiet_cpu() -> Iterator[QuietCpu | None]:
+    """A choice of CPUs for the calling thread, which may run on any again after the block; None where none can be made.
 
-    None where a thread cannot be told where to stay.
+    Threads that are started inside the block stay where this one is.
     """
     if not hasattr(os, "sched_setaffinity"):  # Linux has it
         yield None
         return
     allowed = os.sched_getaffinity(0)
     try:
-        yield _move(allowed)
+        yield QuietCpu(allowed)
     finally:
         os.sched_setaffinity(0, allowed)
-
-
-def _move(allowed: set[int]) -> QuietCpu | None:
-    times: dict[int, float] = {}
-    try:
-        for number in sorted(allowed):
-            os.sched_setaffinity(0, {number})
-            times[number] = median(_loop() for _ in range(_TIMES))
-        quiet = min(times, key=times.__getitem__)
-        os.sched_setaffinity(0, {quiet})
-    except OSError:  # a container may forbid it
-        return None
-    return QuietCpu(quiet, len(times), round(times[quiet], 1), round(max(times.values()), 1))
 
 
 def _loop() -> float:

@@ -284,11 +284,12 @@ def _launches(launch: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
 def _cpu(launch: Mapping[str, Any]) -> str:
     """Where the host's time was taken, and how unlike it the other CPUs were."""
     cpu = launch.get("cpu")
-    if cpu is None or cpu["cpus"] == 1:
+    if cpu is None:
         return ""
+    moved = f"; moved {cpu['moves']} times to stay on a quiet one" if cpu["moves"] else ""
     return (
         f"on the quietest of {cpu['cpus']} CPUs: a loop of Python took {cpu['loop_us']:.0f} us there, and"
-        f" {cpu['slowest_us']:.0f} us on the slowest"
+        f" {cpu['slowest_us']:.0f} us on the slowest{moved}"
     )
 
 

@@ -3,65 +3,125 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
 
-from core.bench import quiet_cpu
-from core.bench.quiet_cpu import on_quietest_cpu
+from core.bench import quiet_cpu as module
+from core.bench.launch import host_time
+from core.bench.quiet_cpu import quiet_cpu
+
+
+class Machine:
+    """Four CPUs, what a loop takes on each, and where the thread has been."""
+
+    def __init__(self) -> None:
+        self.takes = {0: 70.0, 1: 40.26, 2: 40.14, 3: 65.0}
+        self.been: list[set[int]] = [{0, 1, 2, 3}]
+        self.jumps: Iterator[float] = iter(())
+
+    def loop(self) -> float:
+        return next(self.jumps, 0.0) + self.takes[min(self.been[-1])]
 
 
 @pytest.fixture
-def cpus(monkeypatch: pytest.MonkeyPatch) -> list[set[int]]:
-    """A machine of four CPUs, the third of them undisturbed; where the thread has been."""
-    been: list[set[int]] = [{0, 1, 2, 3}]
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(been[-1]))
-    monkeypatch.setattr(os, "sched_setaffinity", lambda _, where: been.append(set(where)))
-    monkeypatch.setattr(quiet_cpu, "_loop", lambda: {0: 700.0, 1: 402.26, 2: 401.14, 3: 650.0}[min(been[-1])])
-    return been
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    made = Machine()
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(made.been[-1]))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, where: made.been.append(set(where)))
+    monkeypatch.setattr(module, "_loop", made.loop)
+    return made
 
 
-def test_the_thread_stays_on_the_quietest_and_may_go_anywhere_afterwards(cpus: list[set[int]]) -> None:
-    with on_quietest_cpu() as found:
-        assert cpus[-1] == {2}
-    assert cpus == [{0, 1, 2, 3}, {0}, {1}, {2}, {3}, {2}, {0, 1, 2, 3}]
+def test_the_thread_stays_on_the_quietest_and_may_go_anywhere_afterwards(machine: Machine) -> None:
+    with quiet_cpu() as cpu:
+        assert cpu is not None
+        for _ in range(3):
+            cpu.settle()
+            assert machine.been[-1] == {2}
+    assert machine.been == [{0, 1, 2, 3}, {0}, {1}, {2}, {3}, {2}, {0, 1, 2, 3}]
+    assert cpu.to_json() == {"cpus": 4, "loop_us": 40.1, "slowest_us": 70.0, "moves": 0}
+
+
+def test_it_goes_elsewhere_when_it_is_disturbed_and_only_then(machine: Machine) -> None:
+    with quiet_cpu() as cpu:
+        assert cpu is not None
+        cpu.settle()
+        machine.takes[2] = 1.14 * 40.14
+        cpu.settle()
+        assert machine.been[-1] == {2}
+        assert len(machine.been) == 6
+        machine.takes[2] = 1.16 * 40.14
+        cpu.settle()
+        assert machine.been[-1] == {1}
+        # Nowhere is it quiet: on the least disturbed, and looking each time.
+        machine.takes = {0: 90.0, 1: 80.0, 2: 70.0, 3: 60.0}
+        cpu.settle()
+        cpu.settle()
+        assert machine.been[-1] == {3}
+        found = cpu.to_json()
     assert found is not None
-    assert found.to_json() == {"number": 2, "cpus": 4, "loop_us": 401.1, "slowest_us": 700.0}
+    assert (found["moves"], found["slowest_us"]) == (2, 90.0)
 
 
-def test_a_block_that_fails_leaves_the_thread_free(cpus: list[set[int]]) -> None:
-    with pytest.raises(OSError, match="of the block"), on_quietest_cpu():
+def test_one_slow_loop_is_no_disturbance(machine: Machine) -> None:
+    with quiet_cpu() as cpu:
+        assert cpu is not None
+        cpu.settle()
+        machine.jumps = iter([0.0, 9e9, 0.0])
+        cpu.settle()
+        assert len(machine.been) == 6
+
+
+def test_a_block_that_fails_leaves_the_thread_free(machine: Machine) -> None:
+    with pytest.raises(OSError, match="of the block"), quiet_cpu():
         raise OSError("of the block")
-    assert cpus[-1] == {0, 1, 2, 3}
+    assert machine.been[-1] == {0, 1, 2, 3}
 
 
-def test_one_slow_loop_does_not_make_a_cpu_slow(cpus: list[set[int]], monkeypatch: pytest.MonkeyPatch) -> None:
-    turns = iter(range(1000))
-    steady = quiet_cpu._loop
-    monkeypatch.setattr(quiet_cpu, "_loop", lambda: 9e9 if next(turns) % 9 == 4 else steady())
-    with on_quietest_cpu() as found:
-        assert found is not None
-        assert (found.number, found.slowest_us) == (2, 700.0)
+def test_where_it_is_forbidden_nothing_is_chosen(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[set[int]] = []
 
-
-def test_where_it_is_forbidden_nothing_is_chosen(cpus: list[set[int]], monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_: int, where: set[int]) -> None:
+        asked.append(where)
         if len(where) == 1:
             raise PermissionError("not in this container")
 
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
-    with on_quietest_cpu() as found:
-        assert found is None
+    with quiet_cpu() as cpu:
+        assert cpu is not None
+        cpu.settle()
+        cpu.settle()
+        assert cpu.to_json() is None
+    assert asked == [{0}, {0, 1, 2, 3}]
+
+
+def test_one_cpu_is_nothing_to_tell_of(machine: Machine) -> None:
+    machine.been = [{1}]
+    with quiet_cpu() as cpu:
+        assert cpu is not None
+        cpu.settle()
+        assert cpu.to_json() is None
 
 
 def test_a_system_that_moves_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "sched_setaffinity")
-    with on_quietest_cpu() as found:
-        assert found is None
+    with quiet_cpu() as cpu:
+        assert cpu is None
 
 
-def test_on_this_machine() -> None:
-    before = os.sched_getaffinity(0)
-    with on_quietest_cpu() as found:
-        assert found is None or os.sched_getaffinity(0) == {found.number}
-        assert found is None or (found.cpus, found.number in before) == (len(before), True)
+def test_on_this_machine_before_each_round() -> None:
+    before, settled, seen = os.sched_getaffinity(0), 0, set()
+    with quiet_cpu() as cpu:
+        assert cpu is not None
+
+        def settle() -> None:
+            nonlocal settled
+            settled += 1
+            cpu.settle()
+
+        host_time({"a": lambda: seen.add(frozenset(os.sched_getaffinity(0)))}, 9, 1, lambda: None, settle=settle)
+    assert settled == 9
     assert os.sched_getaffinity(0) == before
+    free = {frozenset(before)}  # the warm-up, before the first round
+    assert len(before) == 1 or cpu._free or all(len(where) == 1 for where in seen - free)

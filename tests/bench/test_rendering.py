@@ -140,9 +140,10 @@ def test_rows_that_were_timed_on_a_busy_cpu_are_marked_and_said_to_be():
 def test_the_host_s_time_says_which_cpu_it_is_of():
     figures = {"median_us": 3.214, "low_us": 3.2, "high_us": 3.3, "p99_us": 4.0}
     launch = {"host_time_per_call": {"a way": figures}, "not_measured": {"another": "it is not installed"}}
-    cpu = {"number": 2, "cpus": 16, "loop_us": 401.1, "slowest_us": 700.4}
+    cpu = {"cpus": 16, "loop_us": 401.1, "slowest_us": 700.4, "moves": 0}
     said = "on the quietest of 16 CPUs: a loop of Python took 401 us there, and 700 us on the slowest"
-    for chosen in (cpu, {**cpu, "cpus": 1}, None):
+    assert f"{said}; moved 3 times" in markdown(document([], {**launch, "cpu": {**cpu, "moves": 3}}))
+    for chosen in (cpu, None):
         found = document([], {**launch, "cpu": chosen})
         found["goals"] = []
         page, screen = markdown(found), printed(found)

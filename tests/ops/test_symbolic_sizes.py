@@ -14,6 +14,7 @@ import torch
 import core
 from core.ops.attention import attention
 from core.ops.gemm import gemm
+from core.runtime.values import torch_dtype
 from core.tiling import KernelFactory
 from tests.ops import references
 from tests.ops.test_dtypes import factories, factory
@@ -238,6 +239,24 @@ def test_all_that_may_be_symbolic_may_be_so_at_once_on_every_chip(operator: str,
         sizes |= symbolic(*names)
     kernel = factory(operator).compile(**sizes, **case.more, target=target, build=False)
     assert kernel.get_kernel_source()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("operator", OPERATORS)
+def test_all_at_once_on_the_device(operator: str) -> None:
+    """With the rules' tiles, in the dtype that matrix units take, on sizes that no tile divides."""
+    case = OPERATORS[operator]
+    sizes = dict(case.sizes)
+    for names in factory(operator).symbolic or ():
+        sizes |= symbolic(*names)
+    kernel = factory(operator).compile(**sizes, dtype="float16", target="cuda")
+    dtypes = [torch_dtype(argument.dtype) for argument in kernel.lowered.signature.arguments]
+    for chosen in ({}, case.others, {}):
+        inputs, expected = case.call(**{**case.sizes, **chosen})
+        given = [one.to("cuda", dtype) for one, dtype in zip(inputs, dtypes, strict=False)]
+        got = kernel(*given)
+        for one, other in zip(got if isinstance(got, list) else [got], expected, strict=False):
+            torch.testing.assert_close(one.double().cpu(), other.double(), atol=2e-2, rtol=2e-2)
 
 
 def traced(*_: Any) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from core.errors import ShapeMismatch
+from core.errors import LaunchError, ShapeMismatch
 from core.runtime.compiled import CannotLoad, MakeDirect, load
 from core.runtime.extents import GridExtents, check_grid
 from core.runtime.plan import DriverPlan
+from core.runtime.refusals import NO_TENSOR_MAP_HINT
 from core.runtime.signature import ScalarArgument, Signature
 
 if TYPE_CHECKING:
@@ -85,7 +86,12 @@ class DriverLauncher:
             stream = torch.cuda.current_stream(index).cuda_stream
         values = [a.data_ptr() if isinstance(a, torch.Tensor) else a for a in arguments]
         found = symbols or {}
-        self._takes(index, stream, *values, *(found[name] for name in self._signature.symbols))
+        try:
+            self._takes(index, stream, *values, *(found[name] for name in self._signature.symbols))
+        except RuntimeError as error:
+            if "no bulk tensor copy" not in str(error):
+                raise
+            raise LaunchError(f"{self._signature.name}: {error}", hint=NO_TENSOR_MAP_HINT) from error
         if self._blocking:
             torch.cuda.synchronize(index)
 

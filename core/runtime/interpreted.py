@@ -15,6 +15,7 @@ from core.errors import DeviceUnavailable, LaunchError
 from core.runtime.driver import Driver, LaunchAttribute, LaunchConfig, driver
 from core.runtime.extents import Expression, Extent, check_grid
 from core.runtime.plan import Argument, DeviceLaunch, DriverPlan, TensorMap
+from core.runtime.refusals import NO_TENSOR_MAP_HINT
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
 
 _POINTER = ctypes.c_void_p
@@ -310,7 +311,7 @@ class _Map:
             raise LaunchError(
                 f"no bulk tensor copy (TMA) can describe {self.name} at {address:#x}{_why(address, dims, strides)}: "
                 f"{error.message}",
-                hint="pass .clone() of the tensor, or copy it with T.copy(..., disable_tma=True)",
+                hint=NO_TENSOR_MAP_HINT,
             ) from error
         return result
 

@@ -18,6 +18,12 @@ from core.runtime.values import as_scalar, explain_scalar, torch_dtype, why_unre
 if TYPE_CHECKING:
     import torch
 
+#: What to do about memory that a bulk tensor copy cannot describe, found when a launch describes it.
+NO_TENSOR_MAP_HINT = (
+    "rows are to be a multiple of 16 bytes apart, which options={'aligned_rows': True} promises of symbolic ones:"
+    " compile without it, or copy that tensor with T.copy(..., disable_tma=True)"
+)
+
 
 class Refusals:
     """Explains refused calls of one kernel; arguments as for :class:`core.runtime.arguments.Binder`."""

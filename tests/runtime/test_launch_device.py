@@ -99,6 +99,31 @@ def test_data_that_no_tensor_map_can_describe_is_refused(product: core.Kernel) -
     torch.cuda.synchronize()
 
 
+@needs_hopper
+@pytest.mark.parametrize("promised", [True, False], ids=["promised", "not promised"])
+def test_rows_that_were_promised_to_be_even_and_are_not_are_refused(promised: bool) -> None:
+    width = T.dynamic("width")
+
+    @T.prim_func
+    def tiles(A: T.Tensor((256, width), "float16"), B: T.Tensor((256, 64), "float16")):
+        with T.Kernel(2, threads=128) as b:
+            rows = T.Tensor((256, width), "float16", A.data)
+            a = T.alloc_shared((64, 64), "float16")
+            for k in T.Pipelined(2, num_stages=2):
+                T.copy(rows[b * 128 + k * 64, 0], a)
+                T.copy(a, B[b * 128 + k * 64, 0])
+
+    kernel = core.compile(tiles, target="cuda", out_idx=[1], options={"aligned_rows": promised})
+    for columns in (72, 68, 80):
+        x = torch.randn(256, columns, device="cuda").half()
+        if promised and columns % 8:
+            with pytest.raises(core.LaunchError, match=r"rows at .* strides must be multiples of 16 bytes") as caught:
+                kernel(x)
+            assert "compile without it" in caught.value.hint
+        else:
+            torch.testing.assert_close(kernel(x), x[:, :64])
+
+
 def test_data_that_vector_code_cannot_address_is_refused_and_the_context_lives(scaled: core.Kernel) -> None:
     memory = torch.randn(8 * 64 + 4, device="cuda")
     for start in (1, 2, 3):

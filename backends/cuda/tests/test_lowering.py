@@ -131,6 +131,32 @@ def test_a_non_zero_safe_value_keeps_the_copy_away_from_tma() -> None:
     assert core.compile(padded, 0.0, target="cuda:h200", build=False).provenance.rewrites == ()
 
 
+@pytest.mark.parametrize("width", [128, T.dynamic("width")], ids=["a non-zero safe value", "rows of symbolic length"])
+def test_a_view_of_a_tensor_is_kept_away_from_tma_as_the_tensor_is(width: Any) -> None:
+    """A view has a name of its own: what counts is whose memory it is."""
+
+    @T.prim_func
+    def tiles(A: T.Tensor((2, 128, width), "float16"), B: T.Tensor((256, 128), "float16")):
+        with T.Kernel(2, threads=128) as b:
+            rows = T.Tensor((256, width), "float16", A.data)
+            if isinstance(width, int):
+                T.annotate_safe_value({rows: -1.0})
+            a = T.alloc_shared((64, 128), "float16")
+            c = T.alloc_fragment((64, 128), "float16")
+            T.clear(c)
+            for k in T.Pipelined(3, num_stages=2):
+                T.copy(rows[(b + k) * 64 + 32, 0], a)
+                for i, j in T.Parallel(64, 128):
+                    c[i, j] += a[i, j]
+            T.copy(c, B[b * 128, 0])
+
+    kernel = core.compile(tiles, target="cuda:h200", build=False)
+    assert any(line.startswith("copies of rows avoid TMA") for line in kernel.lowered.rewrites)
+    assert "rows_desc" not in kernel.get_kernel_source()
+    promised = core.compile(tiles, target="cuda:h200", build=False, options={"aligned_rows": True})
+    assert ("rows_desc" in promised.get_kernel_source()) is not isinstance(width, int)
+
+
 def test_a_sliced_reduction_is_refused_at_its_line() -> None:
     @T.prim_func
     def main(A: T.Tensor((8, 64), "float32"), B: T.Tensor((4,), "float32")):

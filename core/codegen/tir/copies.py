@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 
-def without_tma(prim_func: Any, tensors: frozenset[str]) -> Any:
-    """Marks every copy from or to a tensor named in `tensors` with `disable_tma`. Spans are carried over."""
+def without_tma(prim_func: Any, parameters: Collection[int]) -> Any:
+    """Marks every copy from or to these parameters, or views of their memory, with `disable_tma`.
+
+    Spans are carried over.
+    """
     from tilelang.ir import get_stmt_span, set_stmt_span
     from tvm import tirx
+
+    memories = [prim_func.buffer_map[prim_func.params[at]].data for at in parameters]
 
     def mark(stmt: Any) -> Any:
         call = stmt.value
         if getattr(getattr(call, "op", None), "name", "") != "tl.tileop.copy":
             return None
-        if tensors.isdisjoint(call.args[side].args[0].buffer.name for side in (0, 1)):
+        sides = (call.args[side].args[0].buffer.data for side in (0, 1))
+        if not any(side.same_as(memory) for side in sides for memory in memories):
             return None
         annotations = {**(call.annotations or {}), "disable_tma": tirx.IntImm("int32", 1)}
         marked = tirx.Evaluate(tirx.Call(call.dtype, call.op, call.args, annotations))

@@ -88,10 +88,8 @@ def _bulk_copies(program: Program, found: Sequence[Difference], result: Legalise
     """Keeps copies away from the bulk tensor copy engine where it would change or fail the kernel."""
     kept_off = [one for one in found if one.rule in (Rule.SAFE_VALUE, Rule.SYMBOLIC_ROWS, Rule.UNAWAITED_COPY)]
     if kept_off:
-        function = program.prim_func
         positions = {buffer.parameter for one in kept_off for buffer in one.buffers}
-        tensors = {str(function.buffer_map[function.params[at]].name) for at in positions if at is not None}
-        result.prim_func = copies.without_tma(result.prim_func, frozenset(tensors))
+        result.prim_func = copies.without_tma(result.prim_func, {at for at in positions if at is not None})
     _say(kept_off, result)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from statistics import geometric_mean
@@ -444,40 +445,47 @@ def test_stages_of_a_loop_that_copies_nothing_to_shared_memory_may_be_any_number
     assert "cp_async" not in core.compile(main, target="cuda:a100", build=False).get_kernel_source()
 
 
-#: Microseconds of a call on an H200 by batch, heads and keys, the fastest first; by variant, block_N, threads, splits.
-#: `scripts/explore_mla.py`, medians of 155 to 192 samples taken in turn.
+#: Microseconds of a call on an H200 by batch, heads and keys; the first choice first, by variant, block_N, threads and
+#: splits.
+#: `scripts/explore_mla.py`, medians of 142 to 194 samples taken in turn with cold caches.
 LATENT: dict[tuple[int, int, int], dict[tuple[str, int, int, int], float]] = {
     (64, 16, 8192): {
-        ("two_groups_in_turn", 64, 256, 2): 144.4,
-        ("two_groups", 64, 256, 2): 144.8,
-        ("two_groups_in_turn", 64, 256, 4): 150.0,
-        ("two_groups", 64, 256, 4): 150.2,
-        ("pipelined", 64, 64, 2): 158.7,
-        ("pipelined", 32, 128, 2): 193.8,
+        ("two_groups_in_turn", 64, 256, 2): 142.73,
+        ("two_groups", 64, 256, 2): 142.76,
+        ("two_groups_in_turn", 64, 256, 4): 148.41,
+        ("two_groups", 64, 256, 4): 148.86,
+        ("pipelined", 64, 64, 2): 160.57,
+        ("pipelined", 32, 128, 2): 196.57,
     },
     (128, 64, 4096): {
-        ("two_groups_in_turn", 64, 256, 1): 149.5,
-        ("two_groups", 64, 256, 1): 149.9,
-        ("two_groups_in_turn", 64, 256, 2): 174.9,
-        ("two_groups", 64, 256, 2): 175.0,
-        ("pipelined", 64, 256, 1): 197.7,
-        ("pipelined", 32, 256, 1): 291.0,
+        ("two_groups_in_turn", 64, 256, 1): 148.90,
+        ("two_groups", 64, 256, 1): 148.57,
+        ("two_groups_in_turn", 64, 256, 2): 173.11,
+        ("two_groups", 64, 256, 2): 173.17,
+        ("pipelined", 64, 256, 1): 207.35,
+        ("pipelined", 32, 256, 1): 305.16,
     },
     (128, 128, 4096): {
-        ("two_groups_in_turn", 64, 256, 1): 258.0,
-        ("two_groups", 64, 256, 1): 258.7,
-        ("two_groups_in_turn", 64, 256, 2): 301.6,
-        ("two_groups", 64, 256, 2): 302.6,
-        ("pipelined", 64, 256, 1): 372.1,
-        ("pipelined", 32, 256, 1): 552.3,
+        ("two_groups_in_turn", 64, 256, 1): 254.64,
+        ("two_groups", 64, 256, 1): 254.97,
+        ("two_groups_in_turn", 64, 256, 2): 296.29,
+        ("two_groups", 64, 256, 2): 297.52,
+        ("pipelined", 64, 256, 1): 390.55,
+        ("pipelined", 32, 256, 1): 579.94,
     },
-    # Either by hand is as fast as the other here: 38.09 and 38.13.
     (1, 64, 65536): {
-        ("two_groups_in_turn", 64, 256, 132): 38.1,
-        ("two_groups", 64, 256, 132): 38.1,
-        ("pipelined", 64, 256, 132): 39.7,
+        ("two_groups_in_turn", 64, 256, 132): 35.48,
+        ("two_groups", 64, 256, 132): 35.45,
+        ("pipelined", 64, 256, 132): 37.25,
+    },
+    (8, 64, 8192): {
+        ("two_groups_in_turn", 64, 256, 16): 33.25,
+        ("two_groups", 64, 256, 16): 33.24,
+        ("pipelined", 64, 256, 16): 34.99,
     },
 }
+#: Times that differ by less are as good as each other, and their order says nothing.
+AS_FAST = 1.003
 
 
 def latent(shape: tuple[int, int, int]) -> dict[tuple[Any, ...], Verdict]:
@@ -493,6 +501,7 @@ def test_latent_attention_is_ranked_as_it_was_measured(shape: tuple[int, int, in
     ranked, measured = latent(shape), LATENT[shape]
     assert next(iter(ranked)) == next(iter(measured))
     assert [tiles for tiles in ranked if tiles in measured] == list(measured)
+    assert all(earlier <= AS_FAST * later for earlier, later in itertools.pairwise(measured.values()))
 
 
 def test_the_plain_latent_attention_weighs_what_the_model_misses() -> None:
@@ -504,7 +513,7 @@ def test_the_plain_latent_attention_weighs_what_the_model_misses() -> None:
         assert by_hand.prediction is not None
         assert plain.prediction is not None
         weights.add((by_hand.weight, plain.weight))
-        if shape[0] > 1:  # of one sequence, launches and shares are what counts
+        if shape[0] > 8:  # of few sequences, launches and shares are what counts
             predicted = plain.prediction.seconds / by_hand.prediction.seconds
             missed.append(measured[tiles[1]] / measured[tiles[0]] / predicted)
     ((of_hand, of_plain),) = weights

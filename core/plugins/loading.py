@@ -6,12 +6,13 @@ or not at all.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import inspect
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, cast
@@ -98,16 +99,14 @@ def load_error(entry: Entry, stage: str, cause: str, hint: str = "") -> BackendL
         f"{entry.package}, which {'owns' if entry.role == 'owner' else 'extends'} the target {entry.name!r}, "
         f"cannot be used: {cause}",
         hint=hint or f"repair or uninstall {entry.distribution}",
-        details={
-            "distribution": entry.distribution,
-            "version": entry.version,
-            "role": entry.role,
-            "target": entry.name,
-            "entry_point": entry.value,
-            "stage": stage,
-            "cause": cause,
-        },
+        details=_details(entry, entry_point=entry.value, stage=stage, cause=cause),
     )
+
+
+def _details(entry: Entry, **more: str) -> dict[str, str]:
+    """Whose fault an error is, for whoever reads it by machine."""
+    own = {"distribution": entry.distribution, "version": entry.version, "role": entry.role, "target": entry.name}
+    return {**own, **more}
 
 
 def _import(entry: Entry) -> object:
@@ -178,14 +177,7 @@ def _owner_hook_error(entry: Entry, hook: str) -> BackendLoadError:
         f"vendor answers that hook",
         hint="chips of your own need a vendor of your own (an entry point in tilehal.backends); a chip like an "
         "existing one, with other figures, is a what-if target such as cuda:h200+shared=128KiB (docs/plugins.md)",
-        details={
-            "distribution": entry.distribution,
-            "version": entry.version,
-            "role": entry.role,
-            "target": entry.name,
-            "stage": "owner-hook",
-            "hook": hook,
-        },
+        details=_details(entry, stage="owner-hook", hook=hook),
     )
 
 
@@ -236,20 +228,12 @@ def _guarded(entry: Entry, hook: str, function: Callable[..., Any], is_wrapper: 
 
     @functools.wraps(function)
     def implementation(*arguments: Any) -> Any:
-        begin = time.perf_counter()
-        try:
+        with _attributed(entry, hook, arguments):
             return _checked(entry, hook, function(*arguments))
-        except TileHALError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise hook_error(entry, hook, f"raised {type(error).__name__}: {error}") from error
-        finally:
-            trace.hook_called(entry, hook, arguments, time.perf_counter() - begin)
 
     @functools.wraps(function)
     def wrapper(*arguments: Any) -> Generator[None, Any, Any]:
-        begin = time.perf_counter()
-        try:
+        with _attributed(entry, hook, arguments):
             # What the wrapped hooks raised arrives here as a TileHALError already; anything else is the wrapper's own.
             value = yield from function(*arguments)
             # Around a hook that collects, the value is the list of what each implementation returned.
@@ -257,14 +241,22 @@ def _guarded(entry: Entry, hook: str, function: Callable[..., Any], is_wrapper: 
             for part in value if collected else [value]:
                 _checked(entry, hook, part)
             return value
-        except TileHALError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise hook_error(entry, hook, f"raised {type(error).__name__}: {error}") from error
-        finally:
-            trace.hook_called(entry, hook, arguments, time.perf_counter() - begin)
 
     return wrapper if is_wrapper and inspect.isgeneratorfunction(inspect.unwrap(function)) else implementation
+
+
+@contextlib.contextmanager
+def _attributed(entry: Entry, hook: str, arguments: Sequence[Any]) -> Iterator[None]:
+    """Gives what a hook raises the name of its package, and traces how long it took. Errors of ours pass unchanged."""
+    begin = time.perf_counter()
+    try:
+        yield
+    except TileHALError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise hook_error(entry, hook, f"raised {type(error).__name__}: {error}") from error
+    finally:
+        trace.hook_called(entry, hook, arguments, time.perf_counter() - begin)
 
 
 def _checked(entry: Entry, hook: str, value: Any) -> Any:

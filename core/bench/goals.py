@@ -108,6 +108,16 @@ def ratio(row: Row, other: str, l2: str = "cold", ours: str = RULE) -> float | N
     return float(found["value"]) if found is not None else None
 
 
+def _ratios(rows: Sequence[Row], other: str, l2: str = "cold") -> list[float]:
+    """Of the rows in which both were measured."""
+    return [found for row in rows if (found := ratio(row, other, l2)) is not None]
+
+
+def _below(rows: Sequence[Row], other: str, least: float) -> list[str]:
+    """The rows under a limit with cold caches, each with its figure."""
+    return [_told(row, other) for row in rows if (found := ratio(row, other)) is not None and found < least]
+
+
 def geometric_mean(values: Iterable[float]) -> float:
     """Of at least one positive value."""
     logs = [math.log(value) for value in values]
@@ -118,19 +128,18 @@ def _mean(rows: Sequence[Row], operator: str, other: str, mean: float, least: fl
     """The geometric mean over all rows, and no row below a limit."""
     chosen = [row for row in rows if row["operator"] == operator]
     text = f"{what}: geometric mean at least {mean:.2f}x {title(other)}, none under {least:.2f}x"
-    cold = [found for row in chosen if (found := ratio(row, other)) is not None]
-    warm = [found for row in chosen if (found := ratio(row, other, "warm")) is not None]
+    cold, warm = _ratios(chosen, other), _ratios(chosen, other, "warm")
     missing = _missing(chosen, other)
     if not cold:
         return Goal(text, "not measured", short=missing)
-    below = [_told(row, other) for row in chosen if (found := ratio(row, other)) is not None and found < least]
+    below = _below(chosen, other, least)
     met = geometric_mean(cold) >= mean and not below and not missing
     return Goal(text, "met" if met else "not met", _spread(cold), _spread(warm), (*below, *missing))
 
 
 def _spread(values: Sequence[float]) -> str:
     """Geometric mean and least of ratios, in words; empty where there are none."""
-    return f"{geometric_mean(values):.3f}x over {len(values)} rows, least {min(values):.3f}x" if values else ""
+    return f"{geometric_mean(values):.3f}x over {_counted(values)}, least {min(values):.3f}x" if values else ""
 
 
 def _each(
@@ -141,15 +150,14 @@ def _each(
     beside = "a copy's bandwidth" if other == COPY else title(other)
     text = f"{what} at least {least:.2f}x {beside}"
     missing = _missing(chosen, other)
-    values = [found for row in chosen if (found := ratio(row, other)) is not None]
-    if not values:
+    cold, warm = _ratios(chosen, other), _ratios(chosen, other, "warm")
+    if not cold:
         return Goal(text, "not measured", short=missing)
-    warm = [found for row in chosen if (found := ratio(row, other, "warm")) is not None]
-    below = [_told(row, other) for row in chosen if (found := ratio(row, other)) is not None and found < least]
+    below = _below(chosen, other, least)
     return Goal(
         text,
         "met" if not below and not missing else "not met",
-        f"least {min(values):.3f}x of {len(values)} rows",
+        f"least {min(cold):.3f}x of {_counted(cold)}",
         f"least {min(warm):.3f}x" if warm else "",
         (*below, *missing),
     )
@@ -158,8 +166,7 @@ def _each(
 def _beside(rows: Sequence[Row], operator: str, other: str) -> list[Goal]:
     """A figure without a goal: how ours stands beside another, over the rows that have both; none where none has."""
     chosen = [row for row in rows if row["operator"] == operator]
-    cold = [found for row in chosen if (found := ratio(row, other)) is not None]
-    warm = [found for row in chosen if (found := ratio(row, other, "warm")) is not None]
+    cold, warm = _ratios(chosen, other), _ratios(chosen, other, "warm")
     if not cold:
         return []
     lacking = f"; {len(chosen) - len(cold)} not measured" if len(cold) < len(chosen) else ""
@@ -222,7 +229,7 @@ def _no_device_time_added(rows: Sequence[Row]) -> Goal:
     return Goal(
         text,
         "not met" if slower or missing else "met",
-        f"geometric mean {cold_mean:.4f}x over {len(found)} rows",
+        f"geometric mean {cold_mean:.4f}x over {_counted(found)}",
         f"{warm_mean:.4f}x",
         (*slower, *missing),
     )
@@ -235,6 +242,10 @@ def _host_time(launch: Mapping[str, Any], name: str, most_us: float) -> Goal:
         return Goal(text, "not measured", short=(launch.get("reason", "it is not in the document"),))
     said = f"{found['median_us']:.2f} us ({found['low_us']:.2f} to {found['high_us']:.2f})"
     return Goal(text, "met" if found["median_us"] <= most_us else "not met", said)
+
+
+def _counted(rows: Sequence[object]) -> str:
+    return f"{len(rows)} row{'' if len(rows) == 1 else 's'}"
 
 
 def _told(row: Row, other: str) -> str:

@@ -50,7 +50,7 @@ def renderables(document: Document) -> Iterator[RenderableType]:
         for cells in _launches(document["launch"]):
             table.add_row(*cells)
         yield table
-        if note := _cpu(document["launch"]):
+        if note := _cpu_note(document["launch"]):
             yield Text(f"  {note}", style="dim")
     if not document["goals"]:
         yield Text(timing(document), style="dim")
@@ -78,7 +78,7 @@ def markdown(document: Document) -> str:
             lines += ["", *(f"* {note}" for note in notes)]
     if document.get("launch"):
         lines += ["", "### host time per launch", "", *_table(_LAUNCH_HEADS, list(_launches(document["launch"])))]
-        if note := _cpu(document["launch"]):
+        if note := _cpu_note(document["launch"]):
             lines += ["", f"* {note}"]
     rows = [
         ("**not met**" if goal["verdict"] == "not met" else goal["verdict"], goal["text"], goal["value"], goal["warm"])
@@ -281,12 +281,13 @@ def _launches(launch: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
         yield f"{name} not measured: {why}", "", "", ""
 
 
-def _cpu(launch: Mapping[str, Any]) -> str:
+def _cpu_note(launch: Mapping[str, Any]) -> str:
     """Where the host's time was taken, and how unlike it the other CPUs were."""
     cpu = launch.get("cpu")
     if cpu is None:
         return ""
-    moved = f"; moved {cpu['moves']} times to stay on a quiet one" if cpu["moves"] else ""
+    moves = cpu["moves"]
+    moved = f"; moved {moves} time{'' if moves == 1 else 's'} to stay on a quiet one" if moves else ""
     return (
         f"on the quietest of {cpu['cpus']} CPUs: a loop of Python took {cpu['loop_us']:.0f} us there, and"
         f" {cpu['slowest_us']:.0f} us on the slowest{moved}"

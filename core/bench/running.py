@@ -36,8 +36,9 @@ _GRACE_S = 2.0
 #: Share of the time that compiling may take when there is a limit.
 _COMPILE_SHARE = 0.55
 
-#: Of the host's time per launch, on a device and on the CPU, where a call lasts as long as the kernel.
-_LAUNCHES: dict[bool, dict[str, Any]] = {False: {"calls": 50, "most_s": 15.0}, True: {"calls": 2, "most_s": 2.0}}
+#: How the host's time per launch is sampled: on a device (False), and on the CPU (True), where a call lasts as long as
+#: the kernel.
+_LAUNCH_SAMPLING: dict[bool, dict[str, Any]] = {False: {"calls": 50, "most_s": 15.0}, True: {"calls": 2, "most_s": 2.0}}
 
 Say = Callable[[str], None]
 
@@ -277,7 +278,7 @@ class _Run:
         return max(_LEAST_REPEAT_MS, min(self.options.repeat_ms, share_ms))
 
     def _launch(self, process: Process, on_cpu: bool) -> dict[str, Any]:
-        request = {"do": "launch", "target": self.options.target, "rounds": 300, **_LAUNCHES[on_cpu]}
+        request = {"do": "launch", "target": self.options.target, "rounds": 300, **_LAUNCH_SAMPLING[on_cpu]}
         try:
             found: dict[str, Any] = self._timed("launching", lambda: process.ask(request, 180.0, self._ends))
         except Lost as lost:

@@ -142,7 +142,9 @@ def test_the_host_s_time_says_which_cpu_it_is_of():
     launch = {"host_time_per_call": {"a way": figures}, "not_measured": {"another": "it is not installed"}}
     cpu = {"cpus": 16, "loop_us": 401.1, "slowest_us": 700.4, "moves": 0}
     said = "on the quietest of 16 CPUs: a loop of Python took 401 us there, and 700 us on the slowest"
-    assert f"{said}; moved 3 times" in markdown(document([], {**launch, "cpu": {**cpu, "moves": 3}}))
+    for moves, times in ((1, "1 time"), (3, "3 times")):
+        moved = {**launch, "cpu": {**cpu, "moves": moves}}
+        assert f"{said}; moved {times} to stay on a quiet one" in markdown(document([], moved))
     for chosen in (cpu, None):
         found = document([], {**launch, "cpu": chosen})
         found["goals"] = []

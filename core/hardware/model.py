@@ -66,7 +66,7 @@ class Chip(Model):
         return "+".join((f"{self.vendor}:{self.name}", *self.modified))
 
     @model_validator(mode="after")
-    def _names_agree(self) -> Chip:
+    def _is_consistent(self) -> Chip:
         for what, names in (
             ("unit", [unit.key for unit in self.units]),
             ("memory", [memory.name for memory in self.memories]),

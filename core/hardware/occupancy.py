@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from core.errors import DescriptorError
 
 if TYPE_CHECKING:
-    from core.hardware.model import Chip
+    from core.hardware.protocol import HardwareDescriptor
     from core.hardware.records import ComputeUnit, MemorySpace
 
 
@@ -48,7 +48,7 @@ class Occupancy:
 class _Figures:
     """Reads figures and remembers which were missing."""
 
-    def __init__(self, chip: Chip) -> None:
+    def __init__(self, chip: HardwareDescriptor) -> None:
         self.chip = chip
         self.missing: list[str] = []
 
@@ -59,7 +59,9 @@ class _Figures:
         return value if isinstance(value, int) else None
 
 
-def occupancy(chip: Chip, threads: int, registers: int, shared_static: int = 0, shared_dynamic: int = 0) -> Occupancy:
+def occupancy(
+    chip: HardwareDescriptor, threads: int, registers: int, shared_static: int = 0, shared_dynamic: int = 0
+) -> Occupancy:
     """Occupancy of a kernel that launches `threads` per block; see :meth:`core.Chip.occupancy`.
 
     Raises:

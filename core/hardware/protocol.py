@@ -1,4 +1,4 @@
-"""What generic code may ask of a hardware descriptor, whoever provides it."""
+"""What may be asked of a hardware descriptor, whatever it is read from."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ if TYPE_CHECKING:
 
 @runtime_checkable
 class HardwareDescriptor(Protocol):
-    """A chip as tile rules, footprint checks, lowering families and commands see it.
+    """What a chip is, as occupancy and rooflines take it.
 
-    :class:`core.Chip` implements it from a TOML file; a vendor that asks its driver may implement it otherwise. A
-    figure that is not known is None, never a guess; `require` turns that into an error that names the figure.
+    :class:`core.Chip` implements it; hooks hand on that class, whether its figures were read from a TOML file or asked
+    of the machine. A figure that is not known is None, never a guess; `require` turns that into an error that names the
+    figure.
     """
 
     @property
@@ -68,6 +69,10 @@ class HardwareDescriptor(Protocol):
 
     def memory(self, name: str) -> MemorySpace:
         """The memory space of a name; `DescriptorError` when there is none."""
+        ...
+
+    def memories_for_scope(self, scope: str) -> tuple[MemorySpace, ...]:
+        """Every memory that serves a TileLang scope, the usual one first; empty when none does."""
         ...
 
     def memory_for_scope(self, scope: str) -> MemorySpace:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from core.errors import DescriptorError
 
 if TYPE_CHECKING:
-    from core.hardware.model import Chip
+    from core.hardware.protocol import HardwareDescriptor
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class Roofline:
     @classmethod
     def of(
         cls,
-        chip: Chip,
+        chip: HardwareDescriptor,
         dtype: str = "float16",
         unit: Literal["matrix", "vector"] | None = None,
         memory: str | None = None,
@@ -108,7 +108,7 @@ class Roofline:
         )
 
 
-def rooflines(chip: Chip) -> tuple[Roofline, ...]:
+def rooflines(chip: HardwareDescriptor) -> tuple[Roofline, ...]:
     """Every roofline the descriptor has figures for, matrix rates before vector rates; empty when there is none."""
     found: dict[tuple[str, str], Roofline] = {}
     for rate in sorted(chip.rates, key=lambda rate: rate.unit):

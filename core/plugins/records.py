@@ -66,7 +66,16 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing `doctor` has to say. `code` is stable (`cuda-nvcc-missing`)."""
+    """One thing `doctor` has to say.
+
+    Attributes:
+        code: stable, for scripts (`cuda-nvcc-missing`).
+        severity: `error` for what is installed and broken; what is merely not here is `info` or `warning`.
+        message: what was found.
+        hint: what to do about it; empty where there is nothing to do.
+        blocks: the stages that it makes impossible.
+        details: the same for machines, JSON-able.
+    """
 
     code: str
     severity: Severity

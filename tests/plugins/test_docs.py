@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -86,6 +88,12 @@ def test_the_test_in_the_guide_works():
     exec(compile(block, "docs/plugins.md", "exec"), {})
 
 
-def test_the_public_names_are_really_there_and_loaded_on_first_use():
-    for name in core.plugins.__all__:
-        assert getattr(core.plugins, name) is not None
+def test_the_public_names_are_really_there():
+    missing = [name for name in core.plugins.__all__ if not hasattr(core.plugins, name)]
+    assert missing == []
+
+
+def test_a_package_that_registers_itself_does_not_pay_for_what_loads_it():
+    code = "import sys, core.plugins; print([m for m in sys.modules if m.startswith(('core.plugins.', 'pluggy'))])"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert (finished.stdout.strip(), finished.stderr) == ("[]", "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
@@ -15,6 +16,8 @@ import typer
 
 from core.errors import KernelError
 
+#: What separates one NAME=VALUE from the next where somebody puts several into one word.
+_NEXT = re.compile(r"\s*[,;\s]\s*([A-Za-z_]\w*)=")
 #: The option of commands that measure nothing.
 Dynamic = Annotated[
     list[str] | None,
@@ -41,10 +44,15 @@ def load_kernel(spec: str) -> Any:
     """
     file, separator, name = spec.rpartition(":")
     if not separator or not file or not name:
-        raise KernelError(f"{spec!r} is not FILE:FUNCTION", hint="for example: examples/kernels.py:softmax")
+        example = spec if spec.endswith(".py") else "kernels.py"
+        raise KernelError(
+            f"{spec!r} is not FILE:FUNCTION", hint=f"name the function too, for example {example}:softmax"
+        )
     path = Path(file)
     if not path.is_file():
-        raise KernelError(f"no such file: {file}", hint="give the path from the current folder")
+        raise KernelError(
+            f"no such file: {file}", hint="give the path from the current folder; of a module, the path of its file"
+        )
     from core._tilelang import import_tilelang
 
     import_tilelang()
@@ -88,6 +96,9 @@ def parse_parameters(items: Sequence[str]) -> dict[str, Any]:
         try:
             values[name] = ast.literal_eval(text)
         except (ValueError, SyntaxError):
+            several = _NEXT.sub(r" --param \1=", item)
+            if several != item:
+                raise KernelError(f"--param {item!r} is not one NAME=VALUE", hint=f"--param {several}") from None
             values[name] = text
     return values
 

@@ -78,11 +78,20 @@ class LazyCommand(TyperCommand):
             found.command(self.name)(function)
         command = typer.main.get_command(found)
         command.name = self.name
+        _unwrap(command)
         return command
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         """The context of the real command: from here on nothing of this stand-in takes part."""
         return self.load().make_context(info_name, args, parent=parent, **extra)
+
+
+def _unwrap(command: Any) -> None:
+    """Joins the lines of each paragraph of a command's and its subcommands' help: a terminal has a width of its own."""
+    if command.help:
+        command.help = "\n\n".join(" ".join(paragraph.split()) for paragraph in command.help.split("\n\n"))
+    for part in getattr(command, "commands", {}).values():
+        _unwrap(part)
 
 
 class LazyGroup(TyperGroup):

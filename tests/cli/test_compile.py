@@ -112,6 +112,7 @@ def test_source_on_stdout_leaves_no_room_for_a_report(file, capsys):
     ("kernel", "words", "said"),
     [
         ("negate", ["--param", "N"], "--param 'N' is not NAME=VALUE"),
+        ("negate", ["--param", "N=64,M=8; dtype=x"], "hint: --param N=64 --param M=8 --param dtype=x"),
         ("negate", ["--param", "N="], "--param 'N=' has no value"),
         ("negate", ["--param", "N=3", "--param", "N=4"], "--param N is given twice"),
         ("negate", ["--param", "target=3"], "--param target: core.compile takes an argument of that name"),

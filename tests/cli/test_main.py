@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -41,6 +43,17 @@ def test_every_listed_command_exists_and_has_help(name, capsys):
     assert summary.endswith(".")
     assert run([name, "--help"]) == 0
     assert f"Usage: tilehal {name}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["bench"], ["targets"], ["baseline", "compare"], ["cache", "clear"]], ids=" ".join)
+def test_help_is_wrapped_by_the_terminal_alone(words, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert run([*words, "--help"]) == 0
+    text = capsys.readouterr().out.partition("╭")[0]
+    paragraphs = [part.splitlines() for part in re.split(r"\n\s*\n", text.strip("\n ")) if "Usage" not in part]
+    for lines in paragraphs:
+        for line, following in itertools.pairwise(lines):
+            assert len(line.strip()) + len(following.split()[0]) + 1 > 76, line
 
 
 def test_help_lists_every_command_and_imports_none():

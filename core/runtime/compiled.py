@@ -149,7 +149,13 @@ def call_directly(kernel: Direct, signature: Signature, make_direct: MakeDirect)
     own._launch = held
     kernel.__class__ = own
     # A type is in a cycle with itself and goes when the collector runs; what is loaded goes with the kernel.
-    weakref.finalize(kernel, delattr, own, "_launch").atexit = False
+    weakref.finalize(kernel, _call_by_python, own, kind).atexit = False
+
+
+def _call_by_python(own: Any, kind: Any) -> None:
+    """What the collector takes along with a kernel may still call it, from a `__del__`."""
+    own.__call__ = kind.__call__
+    del own._launch
 
 
 @lru_cache
@@ -173,9 +179,12 @@ class _Allocators:
 
     def __call__(self, index: int) -> tuple[tuple[Any, ...], ...]:
         import torch
+        from torch.utils._python_dispatch import _disable_current_modes
 
         device = torch.device(self._device_type) if self._device_type == "cpu" else torch.device("cuda", index)
-        return tuple(self._output(argument, device) for argument in self._outputs)
+        # These are kept: a mode of this one call neither sees them nor puts its own tensors in their place.
+        with _disable_current_modes():
+            return tuple(self._output(argument, device) for argument in self._outputs)
 
     def _output(self, argument: TensorArgument, device: torch.device) -> tuple[Any, ...]:
         import torch

@@ -46,7 +46,8 @@ class ExportedKernel:
         self._binder: Any = None
         self._launcher: Any = None
         self._is_direct = False
-        self._lock = threading.Lock()
+        # The collector can run anywhere, also what calls this kernel from a `__del__`.
+        self._lock = threading.RLock()
 
     @property
     def name(self) -> str:
@@ -125,10 +126,12 @@ class ExportedKernel:
         from core.runtime.compiled import call_directly
 
         with self._lock:
-            make_direct = getattr(self._launcher, "make_direct", None)
-            if make_direct is not None and not self._is_direct:
-                call_directly(self, self._signature, make_direct)
+            if self._is_direct:
+                return
             self._is_direct = True
+            make_direct = getattr(self._launcher, "make_direct", None)
+            if make_direct is not None:
+                call_directly(self, self._signature, make_direct)
 
     def launch(self, *values: Any, symbols: Mapping[str, int] | None = None, device: int = 0, stream: int = 0) -> None:
         """Runs the kernel on addresses: nothing about shapes is checked, and torch is not needed.

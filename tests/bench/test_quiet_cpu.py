@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -93,7 +94,32 @@ def test_where_it_is_forbidden_nothing_is_chosen(machine: Machine, monkeypatch: 
         cpu.settle()
         cpu.settle()
         assert cpu.to_json() is None
-    assert asked == [{0}, {0, 1, 2, 3}]
+    assert asked == [{0}, {0, 1, 2, 3}, {0, 1, 2, 3}]
+
+
+def test_after_a_cpu_is_lost_the_thread_is_as_free_as_before(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def move(_: int, where: set[int]) -> None:
+        if set(where) == {2}:
+            raise OSError("no such CPU any more")
+        machine.been.append(set(where))
+
+    monkeypatch.setattr(os, "sched_setaffinity", move)
+    with quiet_cpu() as cpu:
+        assert cpu is not None
+        cpu.settle()
+        assert machine.been == [{0, 1, 2, 3}, {0}, {1}, {0, 1, 2, 3}]
+        assert cpu.to_json() is None
+
+
+def test_a_container_that_lost_all_its_cpus_costs_no_figures(monkeypatch: pytest.MonkeyPatch, machine: Machine) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError("none of these CPUs any more")
+
+    with quiet_cpu() as cpu:
+        assert cpu is not None
+        cpu.settle()
+        monkeypatch.setattr(os, "sched_setaffinity", refuse)
+    assert cpu.to_json() is not None
 
 
 def test_one_cpu_is_nothing_to_tell_of(machine: Machine) -> None:

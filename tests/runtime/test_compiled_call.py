@@ -20,7 +20,7 @@ from core.codegen.host import build_launch
 from core.codegen.launch import binding_source, call_source, with_headers
 from core.errors import TileHALError
 from core.runtime.arguments import Binder
-from core.runtime.compiled import MISS, load
+from core.runtime.compiled import MISS, _Allocators, load
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
 from tests.properties import examples
 from tests.runtime.standin import c_compiler
@@ -395,3 +395,25 @@ def test_threads_call_at_once(add: Call) -> None:
     for thread in threads:
         thread.join()
     assert failures == []
+
+
+def test_threads_that_make_the_first_outputs_at_once_keep_one_way_to_make_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, together, answers = _Allocators.__call__, threading.Barrier(2), []
+
+    def slowly(self: _Allocators, index: int) -> tuple[tuple[Any, ...], ...]:
+        answers.append(answer(self, index))
+        together.wait(60)
+        return answers[-1]
+
+    monkeypatch.setattr(_Allocators, "__call__", slowly)
+    add, a = Call(ADD, ["handle"] * 3, tmp_path), torch.ones(4, 8)
+    threads = [threading.Thread(target=add, args=(a, a)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(add.seen) == len(answers) == 2
+    dropped, kept = sorted(sys.getrefcount(each) for each in answers)
+    assert kept == dropped + 1

@@ -7,6 +7,7 @@ import gc
 import inspect
 import pickle
 import sys
+import threading
 import weakref
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 import tilelang.language as T
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import core
 from core.runtime import load_exported
@@ -39,6 +41,14 @@ def compiled() -> core.Kernel:
     c_compiler()
     kernel = core.compile(two_outputs(), target="cpu", out_idx=[1, 3])
     kernel(torch.zeros(8), 1.0)
+    return kernel
+
+
+def compiled_with(b: torch.Tensor, c: torch.Tensor) -> core.Kernel:
+    """A kernel that has been called, and has made no outputs."""
+    c_compiler()
+    kernel = core.compile(two_outputs(), target="cpu", out_idx=[1, 3])
+    kernel(torch.zeros(8), b, 1.0, c)
     return kernel
 
 
@@ -123,6 +133,59 @@ def test_an_output_without_memory_is_not_written(kernel: Any) -> None:
     torch.testing.assert_close((b, c), (a * 2, a + 2))
 
 
+class Seen(TorchDispatchMode):
+    """Notes torch's operators, or fails in their place."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        super().__init__()
+        self.error = error
+        self.operators: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operators.append(str(func))
+        if self.error is not None:
+            raise self.error
+        return func(*args, **kwargs or {})
+
+
+def test_a_mode_sees_the_outputs_made_whatever_was_active_when_the_first_were() -> None:
+    given = torch.zeros(8), torch.zeros(8)
+    a = torch.ones(8)
+    first, second = compiled_with(*given), compiled_with(*given)
+    with FakeTensorMode(allow_non_fake_inputs=True), pytest.raises(core.LaunchError, match="is a FakeTensor"):
+        first(a, 2.0)
+    for kernel in (first, second, second):
+        with Seen() as seen:
+            made = kernel(a, 2.0)
+        assert seen.operators == ["aten.empty_like.default"] * 2
+        torch.testing.assert_close(tuple(made), (a * 2, a + 2))
+
+
+def test_what_torch_says_of_an_output_that_it_cannot_make_is_raised_as_by_the_first_call(kernel: Any) -> None:
+    a = torch.ones(8)
+    for error in (
+        RuntimeError("no memory"),
+        torch.OutOfMemoryError("no memory"),
+        ValueError("no"),
+        KeyboardInterrupt(),
+    ):
+        with Seen(error), pytest.raises(type(error)) as caught:
+            kernel(a, 2.0)
+        assert caught.value is error
+    torch.testing.assert_close(tuple(kernel(a, 2.0)), (a * 2, a + 2))
+
+
+def test_an_error_keeps_the_lines_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_room(*_: Any) -> None:
+        raise ValueError("no room")
+
+    monkeypatch.setattr(torch._C._dynamo.guards, "_empty_strided_cpu", without_room)
+    kernel = compiled()
+    with pytest.raises(ValueError, match="no room") as caught:
+        kernel(torch.ones(8), 2.0)
+    assert caught.traceback[-1].name == "without_room"
+
+
 def test_numbers_of_other_libraries_are_python_s(kernel: Any) -> None:
     a = torch.arange(8.0)
     for s in (np.float32(0.5), np.int64(3), 2**63, True):
@@ -169,11 +232,30 @@ def test_kernels_go_when_nobody_holds_them_and_take_what_they_loaded_along() -> 
         assert "_launch" not in vars(own)
         assert sys.getrefcount(held) == before - 1
         del held
-        # An object made of the type that stays behind has no kernel to call.
-        with pytest.raises(RuntimeError, match="a kernel's call without the kernel"):
-            object.__new__(own)(torch.zeros(8), 1.0)
+        # What stays behind is called as before the first call.
+        assert vars(own)["__call__"] is core.Kernel.__call__
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("exported", [False, True])
+def test_what_goes_together_with_a_kernel_can_still_call_it(tmp_path: Path, exported: bool) -> None:
+    class Owner:
+        def __init__(self, kernel: Any) -> None:
+            self.kernel = kernel
+
+        def __del__(self) -> None:
+            results.append(self.kernel(torch.ones(8), 2.0)[0])
+
+    results: list[torch.Tensor] = []
+    kernel: Any = compiled()
+    if exported:
+        kernel = load_exported(kernel.export(tmp_path / "out"))
+        kernel(torch.zeros(8), 1.0)
+    kernel.owner = Owner(kernel)
+    del kernel
+    gc.collect()
+    torch.testing.assert_close(results, [torch.full((8,), 2.0)])
 
 
 def test_a_call_outlives_the_name_of_its_kernel() -> None:
@@ -201,3 +283,23 @@ def test_the_export_is_called_directly_too(tmp_path: Path) -> None:
     assert inspect.isfunction(vars(type(loaded))["__call__"])
     loaded(torch.zeros(8), 1.0)
     assert not inspect.isfunction(vars(type(loaded))["__call__"])
+
+
+def test_the_collector_may_call_an_export_that_is_being_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Owner:
+        def __del__(self) -> None:
+            results.append(loaded(torch.ones(8), 2.0)[0])
+
+    def launcher() -> Any:
+        monkeypatch.undo()
+        Owner()
+        return loaded._runs.launcher()
+
+    results: list[torch.Tensor] = []
+    loaded = load_exported(compiled().export(tmp_path / "out"))
+    monkeypatch.setattr(loaded._runs, "launcher", launcher)
+    caller = threading.Thread(target=lambda: results.append(loaded(torch.ones(8), 3.0)[0]), daemon=True)
+    caller.start()
+    caller.join(30)
+    assert not caller.is_alive(), "it waits for itself"
+    torch.testing.assert_close(results, [torch.full((8,), 2.0), torch.full((8,), 3.0)])

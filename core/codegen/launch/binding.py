@@ -210,6 +210,7 @@ class _Binding:
         return [
             *(f"if ((int64_t)({to_c(extent, self.names)}) < 0) goto miss;" for extent in computed),
             f"made[{number}] = {call};",
+            f"if (made[{number}] == NULL && tilehal_left_to_binder()) goto miss;",
             f"if (made[{number}] == NULL) goto failed;",
             f"if (!tilehal_read(state, made[{number}], &t{index})) goto miss;",
             # A mode that is active can make something without memory.

@@ -103,9 +103,14 @@ static PyObject *tilehal_make(tilehal_state *state, int device, int number, int 
     }
     if (state->made[device] == NULL) {
         PyObject *index = PyLong_FromLongLong(device);
-        state->made[device] = index ? PyObject_CallFunctionObjArgs(state->allocators, index, NULL) : NULL;
+        PyObject *allocators = index ? PyObject_CallFunctionObjArgs(state->allocators, index, NULL) : NULL;
         Py_DecRef(index);
-        if (state->made[device] == NULL) return NULL;
+        if (allocators == NULL) return NULL;
+        if (state->made[device] == NULL) {
+            state->made[device] = allocators;
+        } else {  // another thread was faster, and may be using its own
+            Py_DecRef(allocators);
+        }
     }
     PyObject *output = PyTuple_GetItem(state->made[device], number), *none = PyTuple_GetItem(state->keep, 0);
     const int past = PyTuple_GetItem(output, 1) != none && tilehal_past_dispatcher(state, device);
@@ -126,6 +131,14 @@ static PyObject *tilehal_make(tilehal_state *state, int device, int number, int 
     if (!PyErr_Occurred()) made = PyObject_CallObject(PyTuple_GetItem(output, past ? 1 : 3), arguments);
     Py_DecRef(arguments);
     return made;
+}
+
+// Whether an output that could not be made is left to the binder: nothing is queued yet, and torch's own error, of memory
+// that is not there, is raised where the binder allocates. What ends a program is no such error.
+static int tilehal_left_to_binder(void) {
+    if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return 0;
+    PyErr_Clear();
+    return 1;
 }
 
 static inline void tilehal_release(PyObject **made) {

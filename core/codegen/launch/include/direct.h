@@ -49,6 +49,7 @@ static PyObject *tilehal_failed(tilehal_direct *direct) {
     PyObject *type, *value, *traceback;
     PyErr_Fetch(&type, &value, &traceback);
     PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback != NULL) PyException_SetTraceback(value, traceback);
     PyObject *result = PyObject_CallFunctionObjArgs(direct->failed, value, NULL);
     Py_DecRef(type);
     Py_DecRef(value);

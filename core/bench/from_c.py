@@ -6,6 +6,7 @@ On a device that is the driver's own time, and a few nanoseconds for the checks.
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ _LOOP = """\
 __attribute__((visibility("default"))) int tilehal_loop(
     const char *folder, int device, void *stream, const void *x, void *y, long count) {{
     static {name}_kernel *kernel;
-    int code = kernel == NULL ? {name}_load(&kernel, folder) : 0;
+    int code = 0;
+    if (kernel == NULL) {{
+        code = {name}_load(&kernel, folder);{threads}
+    }}
     for (long i = 0; i < count && code == 0; ++i) code = {name}_launch(kernel, device, stream, x, y);
     return code;
 }}
@@ -45,7 +49,10 @@ def loop_in_c(folder: Path, name: str, x: Any, y: Any) -> Callable[[int], None]:
     from core.compiler.toolchain import run_tool
 
     source = folder / "loop.c"
-    source.write_text(_LOOP.format(name=name), encoding="utf-8")
+    threads = ""
+    if x.device.type == "cpu":  # as many as `load_exported` gives it, else it would be another kernel that is timed
+        threads = f"\n        if (code == 0) {name}_set_threads(kernel, {len(os.sched_getaffinity(0))});"
+    source.write_text(_LOOP.format(name=name, threads=threads), encoding="utf-8")
     command = compile_command(tuple(find_c_compiler().command), source.name, "loop.so")
     run_tool(command, cwd=folder, source=source, purpose="compile a loop of launches")
     library = ctypes.CDLL(str(folder / "loop.so"))

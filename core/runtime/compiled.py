@@ -144,7 +144,8 @@ def call_directly(kernel: Direct, signature: Signature, make_direct: MakeDirect)
     name = f"{kind.__module__}.{kind.__qualname__}".encode()
     own: Any
     own, held = make_direct(kind, name, names, missed, failed)
-    own.__doc__ = kind.__doc__
+    # Of the full name, all up to the last dot is taken for the module's: a class within something has another.
+    own.__module__, own.__qualname__, own.__doc__ = kind.__module__, kind.__qualname__, kind.__doc__
     own.__signature__ = _signature_of_calls(kind)
     own._launch = held
     kernel.__class__ = own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -48,6 +49,21 @@ def test_a_wrong_result_from_c_is_no_row(exported: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr("core.bench.from_c.loop_in_c", lambda *_: lambda count: None)
     with pytest.raises(core.KernelError, match="called from C: the kernel that doubles its input did not"):
         calls_from_c(exported, torch.device("cpu"))
+
+
+def test_the_loop_in_c_has_the_threads_of_an_exported_kernel(
+    exported: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+):
+    folder = Path(shutil.copytree(exported / "scale", tmp_path / "copy"))
+    source, sets = folder / "main.c", "void main_set_threads(main_kernel *kernel, int threads) {"
+    told = source.read_text().replace(sets, f'{sets} fprintf(stderr, "threads %d.", threads);')
+    source.write_text(told)
+    x = torch.ones(128, 1024).half()
+    run = loop_in_c(folder, "main", x, x)
+    run(2)
+    run(1)
+    assert capfd.readouterr().err == f"threads {len(os.sched_getaffinity(0))}."
+    torch.testing.assert_close(x, torch.full_like(x, 8))
 
 
 def test_a_launch_that_fails_in_the_loop_is_an_error(exported: Path, tmp_path: Path):

@@ -212,7 +212,14 @@ def test_it_is_still_a_kernel() -> None:
     kernel = compiled()
     fresh = core.compile(two_outputs(), target="cpu", out_idx=[1, 3])
     assert isinstance(kernel, core.Kernel)
-    assert (type(kernel).__name__, type(kernel).__module__) == ("Kernel", "core.runtime.kernel")
+    for kind in (core.Kernel, type("Mine", (core.Kernel,), {"__qualname__": "local.<locals>.Mine"})):
+        made = core.compile(two_outputs(), target="cpu", out_idx=[1, 3])
+        made.__class__ = kind
+        made(torch.zeros(8), 1.0)
+        own = type(made)
+        assert own.__base__ is kind
+        for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+            assert getattr(own, name) == getattr(kind, name)
     assert inspect.signature(kernel) == inspect.signature(fresh)
     assert (kernel.name, kernel.provenance.evidence) == ("two_outputs", "device")
     # Calling a kernel's function by hand still works, and so does a kernel of its own.

@@ -117,7 +117,8 @@ def test_rows_that_were_promised_to_be_even_and_are_not_are_refused(promised: bo
     for columns in (72, 68, 80):
         x = torch.randn(256, columns, device="cuda").half()
         if promised and columns % 8:
-            with pytest.raises(core.LaunchError, match=r"describe A at .*; strides must be multiples of 16 bytes") as caught:
+            refused = r"describe A at .*; strides must be multiples of 16 bytes"
+            with pytest.raises(core.LaunchError, match=refused) as caught:
                 kernel(x)
             assert "compile without it" in caught.value.hint
         else:

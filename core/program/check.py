@@ -12,8 +12,10 @@ from dataclasses import dataclass, replace
 
 from core.errors import Location, ShapeMismatch, UnsupportedOp
 from core.program import walk
+from core.program.effects import statement_effects
 from core.program.expressions import constant_int
 from core.program.intervals import Interval, Ranges, bounds, loop_range
+from core.program.lifetimes import buffer_bytes
 from core.program.nodes import (
     Break,
     Buffer,
@@ -32,6 +34,7 @@ from core.program.nodes import (
     Region,
     Scope,
     Stmt,
+    Storage,
     Store,
     ThreadReturn,
     Var,
@@ -48,12 +51,22 @@ def check(view: View) -> None:
     """Checks every statement of a view.
 
     Raises:
-        ShapeMismatch: a size below 0; a region or index provably outside its buffer; operands whose shapes do not fit.
+        ShapeMismatch: a size below 0; a view of more bytes than its memory has; a region or index provably outside its
+            buffer; operands whose shapes do not fit.
         UnsupportedOp: `break`, `continue` or `T.thread_return` out of a `T.Parallel`.
     """
+    memories: dict[Storage, Buffer] = {}
     for parameter in view.parameters:
         if parameter.buffer is not None:
             _check_sizes(parameter.buffer)
+            memories[parameter.buffer.storage] = parameter.buffer
+    for launch in view.launches:
+        for buffer in launch.buffers:
+            memories.setdefault(buffer.storage, buffer)
+    for stmt in walk.statements(view):
+        reads, writes = statement_effects(stmt)
+        for buffer in (*reads, *writes):
+            _check_view(buffer, memories.get(buffer.storage, buffer), stmt.location)
     _body(view.body, _State({}, certain=True, in_parallel=False, loop_inside=False))
 
 
@@ -65,6 +78,20 @@ def _check_sizes(buffer: Buffer) -> None:
                 hint="give the kernel sizes of 0 or more",
                 location=buffer.location,
             )
+
+
+def _check_view(view: Buffer, memory: Buffer, location: Location | None) -> None:
+    """A view of more bytes than there are: behind a tensor or a tile lies memory of something else."""
+    if view is memory:
+        return
+    wanted, there = buffer_bytes(view, {}), buffer_bytes(memory, {})
+    if wanted is not None and there is not None and wanted > there:
+        raise ShapeMismatch(
+            f"{view.name} is a view of {wanted:,} bytes ({_shape(view)} {view.dtype}) of {memory.name}, which has"
+            f" {there:,} ({_shape(memory)} {memory.dtype})",
+            hint=f"give {view.name} a shape with no more bytes than {memory.name}",
+            location=location,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -298,3 +298,39 @@ def test_operands_that_do_not_fit(kind, fields, text):
     assert text in caught.value.message
     assert caught.value.hint
     assert caught.value.location is not None
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((129,), "float16"), ((2, 64), "float32")])
+def test_a_view_of_more_bytes_than_its_tensor_has(shape, dtype):
+    @T.prim_func
+    def main(A: T.Tensor((128,), "float16"), B: T.Tensor(shape, dtype)):
+        with T.Kernel(1, threads=32):
+            beyond = T.Tensor(shape, dtype, A.data)
+            T.copy(beyond, B)
+
+    error = refused(main, ShapeMismatch, "T.copy(beyond, B)")
+    assert "of A, which has 256 (128 float16)" in str(error)
+
+
+def test_a_view_of_more_bytes_than_its_tile_has():
+    @T.prim_func
+    def main(B: T.Tensor((129,), "float16")):
+        with T.Kernel(1, threads=32):
+            tile = T.alloc_shared((128,), "float16")
+            beyond = T.Tensor((129,), "float16", tile.data)
+            T.fill(tile, 1)
+            for i in T.Parallel(129):
+                B[i] = beyond[i]
+
+    refused(main, ShapeMismatch, "B[i] = beyond[i]")
+
+
+@pytest.mark.parametrize(("shape", "dtype"), [((2, 64), "float16"), ((64,), "float32"), ((100,), "float16")])
+def test_a_view_of_as_many_bytes_or_fewer_is_fine(shape, dtype):
+    @T.prim_func
+    def main(A: T.Tensor((128,), "float16"), B: T.Tensor(shape, dtype)):
+        with T.Kernel(1, threads=32):
+            within = T.Tensor(shape, dtype, A.data)
+            T.copy(within, B)
+
+    _ = Program(main).view

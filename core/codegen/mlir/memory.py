@@ -17,7 +17,7 @@ from core.codegen.mlir.elementwise import zero_of
 from core.codegen.mlir.lanes import Lanes, NeedsLoop
 from core.codegen.mlir.liveness import is_on_chip
 from core.codegen.mlir.ops import Extent
-from core.codegen.mlir.types import Tensor, memory_type
+from core.codegen.mlir.types import Tensor, element_of, memory_type
 from core.program.expressions import constant_int
 from core.program.nodes import Buffer, Const, Expr, Load
 
@@ -356,7 +356,18 @@ class Memory:
         return order
 
     def _argument(self, buffer: Buffer) -> Value:
-        return self.c.arguments[buffer.storage]
+        """The memory of a tensor.
+
+        Raises:
+            UnsupportedOp: a view whose elements are not the tensor's: a memref has one type of element.
+        """
+        argument = self.c.arguments[buffer.storage]
+        if element_of(argument.type) != memory_type(buffer.dtype, buffer.location):
+            raise self.c.unsupported(
+                f"{buffer.name} views a tensor as {buffer.dtype}, but its elements are {element_of(argument.type)}",
+                "copy the tensor to a tile of its own dtype and view the tile (T.view), or pass it as another dtype",
+            )
+        return argument
 
     def _window(
         self, buffer: Buffer, dims: list[Affine], order: Sequence[int], lows: Sequence[Extent], sizes: Sequence[Extent]

@@ -119,3 +119,24 @@ def cut_by_a_variable(moved: bool) -> Any:
                     C[bx * 16 + i, j] = tile[i, j]
 
     return main
+
+
+def bits_of_a_tensor(viewed: str) -> Any:
+    """A view of a tensor as integers, read or written."""
+
+    @T.prim_func
+    def read(A: T.Tensor((64,), "float32"), B: T.Tensor((128,), "int16")):
+        with T.Kernel(1):
+            bits = T.Tensor((128,), "int16", A.data)
+            for i in T.Parallel(128):
+                B[i] = bits[i]
+
+    @T.prim_func
+    def written(A: T.Tensor((64,), "int32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(1):
+            bits = T.Tensor((64,), "int32", B.data)
+            tile = T.alloc_shared((64,), "int32")
+            T.copy(A, tile)
+            T.copy(tile, bits)
+
+    return read if viewed == "A" else written

@@ -117,6 +117,15 @@ def test_a_thread_index_is_refused_with_the_line() -> None:
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("viewed", ["A", "B"])
+def test_a_view_of_a_tensor_as_another_type_is_refused_with_the_line(viewed: str) -> None:
+    with pytest.raises(UnsupportedOp, match=r"bits views a tensor as int\d+, but its elements are f32") as caught:
+        source(kernels.bits_of_a_tensor(viewed))
+    assert caught.value.location is not None
+    assert caught.value.location.file == kernels.__file__
+    assert "view the tile" in caught.value.hint
+
+
 def test_the_same_kernel_gives_the_same_text() -> None:
     assert source(kernels.running_sum()) == source(kernels.running_sum())
 

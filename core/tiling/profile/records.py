@@ -54,7 +54,7 @@ class GlobalAccess:
     """A box of a tensor in global memory that a block reads or writes.
 
     Attributes:
-        tensor: its name.
+        tensor: name of the memory, the same for all views of a tensor.
         mode: `read`, `write` or `atomic`.
         bits: of one element.
         extents: elements along each dimension of the tensor, no further than the tensor goes.

@@ -221,3 +221,19 @@ def test_rows_are_symbolic_where_any_stride_is() -> None:
     (launch,) = profile(Program(main), {"rows": 8, "columns": 128}).launches
     symbolic = {tensor: access.symbolic_rows for tensor, access in by_tensor(launch).items()}
     assert symbolic == {"A": False, "B": False, "C": True, "D": True}
+
+
+def test_views_of_a_tensor_are_accesses_of_the_tensor() -> None:
+    """What a block reads a second time lies in the cache, whatever it is called."""
+
+    @T.prim_func
+    def main(A: T.Tensor((64, 64), "float16"), B: T.Tensor((64, 64), "float16")):
+        with T.Kernel(1, threads=128):
+            rows = T.Tensor((16, 256), "float16", A.data)
+            a = T.alloc_shared((64, 64), "float16")
+            b = T.alloc_shared((16, 256), "float16")
+            T.copy(A, a)
+            T.copy(rows, b)
+            T.copy(b, T.Tensor((16, 256), "float16", B.data))
+
+    assert [access.tensor for access in launch_of(main).accesses] == ["A", "A", "B"]

@@ -176,7 +176,7 @@ class Entries:
         shares, neighbours = self.sharing(address, varies)
         self.accesses.append(
             GlobalAccess(
-                tensor=buffer.name,
+                tensor=buffer.storage.name,
                 mode=mode,
                 bits=dtype_bits(buffer.dtype),
                 extents=extents,

@@ -338,6 +338,23 @@ def prepared_and_copied(A, B, offsets, n, C, a, b, sums, row, column, y):
 
 
 @T.macro
+def prepared_as_a_view_and_copied(A, B, offsets, n, C, a, b, sums, row, column, y):
+    """The same through a view of the tensor."""
+    rows = T.Tensor((M, K), "float16", A.data)
+    tile = T.alloc_shared(TILE, "float16")
+    T.copy(rows[row, 0], tile)
+    for i, j in T.Parallel(BLOCK, BLOCK):
+        tile[i, j] = tile[i, j] * 2
+    T.clear(sums)
+    for k in T.Pipelined(K // BLOCK, num_stages=2):
+        T.copy(A[row, k * BLOCK], a)
+        T.copy(B[k * BLOCK, column], b)
+        T.gemm(a, b, sums)
+        T.gemm(tile, b, sums)
+    T.copy(sums, C[row, column])
+
+
+@T.macro
 def loaded(A, B, offsets, n, C, a, b, sums, row, column, y):
     """The loop is the first to use the tile."""
     T.copy(A[row, 0], a)
@@ -358,8 +375,9 @@ def test_a_tile_that_is_used_before_the_loop_is_not_copied_in_bulk() -> None:
     assert said.startswith("copies of A avoid TMA: a is used before the pipelined loop")
 
 
-def test_where_the_loop_copies_the_same_tensor_the_warps_stay_alike() -> None:
-    legal = legalise(Program(kernel(prepared_and_copied)), H200, CompileOptions())
+@pytest.mark.parametrize("body", [prepared_and_copied, prepared_as_a_view_and_copied])
+def test_where_the_loop_copies_the_same_tensor_the_warps_stay_alike(body: Any) -> None:
+    legal = legalise(Program(kernel(body)), H200, CompileOptions())
     assert legal.pass_configs == {"tl.disable_warp_specialized": True}
 
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from core.codegen.tir.specialisation import Unawaited, displaced
+from core.codegen.tir.views import viewed_tiles
 from core.program.expressions import constant_int
 from core.program.nodes import (
     Binary,
@@ -63,6 +64,7 @@ class Rule(StrEnum):
     KEPT_DIMENSION = "kept-dimension"
     MOVED_DEFINITION = "moved-by-specialisation"
     UNAWAITED_COPY = "copy-awaited-too-late"
+    VIEWED_TILE = "pipelined-tile-viewed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,20 @@ def differences(view: View, chip: Chip, options: CompileOptions) -> tuple[Differ
         found += _popcount(stmt)
         found += _fragment_element(stmt)
     found += _specialised(view, chip, options)
+    found += _viewed(view)
     return tuple(found)
+
+
+def _viewed(view: View) -> Iterator[Difference]:
+    """The stock pipeline gives versions to buffers, not to their memory: what is used through a view has one."""
+    for launch in view.launches:
+        for loop, buffer in viewed_tiles(launch):
+            message = (
+                f"rounds of {loop.var.name} do not overlap: TileLang would keep one version of the tile behind the view"
+                f" {buffer.name}"
+            )
+            hint = f"allocate it with the shape and type of {buffer.name} to have them overlap"
+            yield Difference(Rule.VIEWED_TILE, Remedy.REWRITTEN, loop, message, hint, (buffer,))
 
 
 def _specialised(view: View, chip: Chip, options: CompileOptions) -> Iterator[Difference]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from core.codegen.tir import bits, copies, narrow, products
+from core.codegen.tir import bits, copies, narrow, products, views
 from core.codegen.tir.differences import NO_SPECIALISATION, Difference, Remedy, Rule, differences
 from core.errors import UnsupportedOp
 from core.program.nodes import Stmt
@@ -79,6 +79,10 @@ def legalise(program: Program, chip: Chip, options: CompileOptions) -> Legalised
     if signed:
         result.prim_func = bits.unsigned_popcount(result.prim_func)
         _say(signed, result)
+    viewed = [one for one in found if one.rule is Rule.VIEWED_TILE]
+    if viewed:
+        result.prim_func = views.without_pipeline(result.prim_func)
+        _say(viewed, result)
     _bulk_copies(program, found, result)
     _products(found, result)
     return result

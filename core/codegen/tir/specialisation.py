@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from core.codegen.tir.views import viewed_tiles
 from core.program.effects import statement_effects
 from core.program.expressions import constant_int
 from core.program.nodes import Buffer, Const, Copy, For, If, Launch, Let, Scope, Stmt, Storage, Var, VarKind, While
@@ -46,7 +47,7 @@ class Unawaited:
 
 def displaced(launch: Launch) -> Iterator[Moved | Unawaited]:
     """What warp specialisation would get wrong in a launch: one `Moved`, or the copies that are `Unawaited`."""
-    path = _path(launch.body)
+    path = _path(launch.body, {id(loop) for loop, _ in viewed_tiles(launch)})
     if path is None:
         return
     loop = path[-1].stmt
@@ -59,8 +60,8 @@ def displaced(launch: Launch) -> Iterator[Moved | Unawaited]:
         yield Moved(loop, message)
         return
     unawaited = list(_unawaited(path))
-    tensors = {copy.src.buffer for copy in copied}
-    both = next((one for one in unawaited if one.tensor in tensors), None)
+    memories = {copy.src.buffer.storage for copy in copied}
+    both = next((one for one in unawaited if one.tensor.storage in memories), None)
     if both is not None:
         yield Moved(both.stmt, both.message)
         return
@@ -90,14 +91,14 @@ class _Level:
         return self.sequence[self.index + 1 :]
 
 
-def _path(body: tuple[Stmt, ...]) -> list[_Level] | None:
-    """The sequences from the launch's body down to its first pipelined loop."""
+def _path(body: tuple[Stmt, ...], serial: set[int]) -> list[_Level] | None:
+    """The sequences from the launch's body down to its first pipelined loop. `serial`: by `id`, loops that are none."""
     for index, stmt in enumerate(body):
         here = _Level(body, index)
-        if isinstance(stmt, For) and stmt.num_stages > 0:
+        if isinstance(stmt, For) and stmt.num_stages > 0 and id(stmt) not in serial:
             return [here]
         inner = (stmt.then, stmt.otherwise) if isinstance(stmt, If) else (children(stmt),)
-        below = next((found for found in map(_path, inner) if found is not None), None)
+        below = next((found for part in inner if (found := _path(part, serial)) is not None), None)
         if below is not None:
             return [here, *below]
     return None

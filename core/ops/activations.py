@@ -107,7 +107,7 @@ def activation(
 @kernel(out=["Y"], dtypes={"dtype": FLOATS}, symbolic=("M", "N"))
 def gated_activation(
     M: Any,
-    N: int,
+    N: Any,
     *,
     name: str = "silu",
     dtype: str = "float16",
@@ -128,16 +128,31 @@ def gated_activation(
         KernelError: there is no such function.
     """
     apply = function(name)
+    rows, columns = T.ceildiv(M, block_M), T.ceildiv(N, block_N)
+
+    @T.macro
+    def block(X, Y, row, column):
+        gate = T.alloc_fragment((block_M, block_N), "float32")
+        value = T.alloc_fragment((block_M, block_N), "float32")
+        T.copy(X[row : row + block_M, 0, column : column + block_N], gate)
+        T.copy(X[row : row + block_M, 1, column : column + block_N], value)
+        for i, j in T.Parallel(block_M, block_N):
+            value[i, j] = apply(gate[i, j]) * value[i, j]
+        T.copy(value, Y[row, column])
+
+    @T.macro
+    def body(X, Y):
+        if isinstance(N, int):
+            # One axis of blocks: of the others chips launch 65535, and there may be millions of rows.
+            with T.Kernel(rows * columns, threads=threads) as b:
+                block(X, Y, b // columns * block_M, b % columns * block_N)
+        else:
+            # Each element would divide by a number of columns that only a call says.
+            with T.Kernel(columns, rows, threads=threads) as (bx, by):
+                block(X, Y, by * block_M, bx * block_N)
 
     @T.prim_func
     def main(X: T.Tensor((M, 2, N), dtype), Y: T.Tensor((M, N), dtype)):
-        with T.Kernel(T.ceildiv(N, block_N), T.ceildiv(M, block_M), threads=threads) as (bx, by):
-            gate = T.alloc_fragment((block_M, block_N), "float32")
-            value = T.alloc_fragment((block_M, block_N), "float32")
-            T.copy(X[by * block_M : (by + 1) * block_M, 0, bx * block_N : (bx + 1) * block_N], gate)
-            T.copy(X[by * block_M : (by + 1) * block_M, 1, bx * block_N : (bx + 1) * block_N], value)
-            for i, j in T.Parallel(block_M, block_N):
-                value[i, j] = apply(gate[i, j]) * value[i, j]
-            T.copy(value, Y[by * block_M, bx * block_N])
+        body(X, Y)
 
     return main

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import tilelang.language as T
 import torch
 
 import core
@@ -43,6 +44,20 @@ def test_an_h200_moves_16_bytes_at_a_time(factory, shape, dtype):
     assert f"*({vector}*)(Y + " in code
     assert f"*({vector}*)(X + " in code
     assert not any(f"*({narrow}*)({tensor} + " in code for narrow in ("uint2", "uint1", "float2") for tensor in "XY")
+
+
+@pytest.mark.parametrize("rows", [1 << 20, T.dynamic("M")], ids=["known", "symbolic"])
+def test_gating_has_all_its_blocks_along_the_axis_that_takes_millions(rows):
+    kernel = gated_activation.compile(rows, 2048, target="cuda:h200", build=False)
+    (launch,) = kernel.program.view.launches
+    assert [name for name, _ in launch.grid][1:] == []
+    assert kernel.config.tiles["block_M"] * 65535 < 1 << 20  # as rows of blocks along y, they would be too many
+    assert " / " not in kernel.get_kernel_source()  # nor are the columns divided by what a call says
+
+
+def test_gating_of_a_symbolic_width_divides_by_nothing():
+    kernel = gated_activation.compile(T.dynamic("M"), T.dynamic("N"), target="cuda:h200", build=False)
+    assert "% ((" not in kernel.get_kernel_source()
 
 
 def test_an_unknown_function_is_refused():

@@ -25,7 +25,7 @@ _VECTOR = re.compile(
     r"_{0,2}(?:nv_)?u?(char|short|longlong|long|int|float|double|half|bfloat16|bfloat)(1|2|3|4|8|16)?(?:_(?:16|32)a)?"
 )
 _SMALL = re.compile(r"fp(8|4)_e\d+_(?:(\d+)_)?t")
-_CAST = re.compile(r"\(\s*(?:(?:const|volatile)\s+)*(?:\w+::)*(\w+)\s*\*\s*\)$")
+_CAST = re.compile(r"\(\s*(?:(?:const|volatile|signed|unsigned|long)\s+)*(?:\w+::)*(\w+)\s*\*\s*\)$")
 _CALLED = re.compile(r"(?:\w+::)*(\w+)(?:<([^<>()]*)>)?$")
 
 

@@ -32,6 +32,8 @@ def alignment(statement: str, element: str = "half_t") -> int:
         ("x = *(half2*)(A + 2);", 4),
         ("x = *(uint1*)(A + 2);", 4),
         ("x = *(uint4*)(((half_t*)A) + 8);", 16),
+        ("x = *(int4*)(((signed char*)A) + 16);", 16),
+        ("x = *(uint2*)(((unsigned long long*)A) + 1);", 8),
         ("x = *(float3*)(A + 3);", 4),
         ("x = A[i];", 1),
         ("A[i] = x; y = *(half_t*)(A + 1);", 1),

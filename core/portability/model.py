@@ -53,6 +53,7 @@ RULES: Mapping[str, str] = {
     "moved-by-specialisation": "What warp specialisation would move where it means something else.",
     "copy-awaited-too-late": "A bulk copy whose tile is used before warp specialisation waits for it.",
     "pipelined-tile-viewed": "A pipelined loop that fills a tile and uses it through a view: it gets no versions.",
+    "order-of-global-memory": "Statements of a block that touch global memory which another of them writes.",
     "uneven-rows": "A reduction of rows whose length is no power of two, for which TileLang often finds no layout.",
 }
 

@@ -6,15 +6,10 @@ from collections.abc import Collection
 from typing import Any
 
 
-def without_tma(prim_func: Any, parameters: Collection[int]) -> Any:
-    """Marks every copy from or to these parameters, or views of their memory, with `disable_tma`.
-
-    Spans are carried over.
-    """
+def without_tma(prim_func: Any, memories: Collection[Any]) -> Any:
+    """Marks every copy from or to memory of these data variables with `disable_tma`. Spans are carried over."""
     from tilelang.ir import get_stmt_span, set_stmt_span
     from tvm import tirx
-
-    memories = [prim_func.buffer_map[prim_func.params[at]].data for at in parameters]
 
     def mark(stmt: Any) -> Any:
         call = stmt.value

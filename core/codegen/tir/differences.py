@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from core.codegen.tir.order import unordered
 from core.codegen.tir.specialisation import Unawaited, displaced
 from core.codegen.tir.views import viewed_tiles
 from core.program.expressions import constant_int
@@ -65,6 +66,7 @@ class Rule(StrEnum):
     MOVED_DEFINITION = "moved-by-specialisation"
     UNAWAITED_COPY = "copy-awaited-too-late"
     VIEWED_TILE = "pipelined-tile-viewed"
+    GLOBAL_ORDER = "order-of-global-memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +120,7 @@ def differences(view: View, chip: Chip, options: CompileOptions) -> tuple[Differ
         found += _fragment_element(stmt)
     found += _specialised(view, chip, options)
     found += _viewed(view)
+    found += _unordered(view)
     return tuple(found)
 
 
@@ -144,6 +147,13 @@ def _specialised(view: View, chip: Chip, options: CompileOptions) -> Iterator[Di
                 yield Difference(Rule.UNAWAITED_COPY, Remedy.REWRITTEN, one.stmt, message, buffers=(one.tensor,))
             else:
                 yield Difference(Rule.MOVED_DEFINITION, Remedy.REWRITTEN, one.stmt, one.message)
+
+
+def _unordered(view: View) -> Iterator[Difference]:
+    """Nothing of the stock lowering orders the threads of a block in global memory."""
+    for stmt, storage in unordered(view):
+        message = f"a barrier where the order matters in which a block's statements touch {storage.name}"
+        yield Difference(Rule.GLOBAL_ORDER, Remedy.REWRITTEN, stmt, message)
 
 
 def _reduce(stmt: Reduce, chip: Chip) -> Iterator[Difference]:

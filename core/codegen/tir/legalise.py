@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from core.codegen.tir import bits, copies, narrow, products, views
+from core.codegen.tir import bits, copies, narrow, order, products, views
 from core.codegen.tir.differences import NO_SPECIALISATION, Difference, Remedy, Rule, differences
 from core.errors import UnsupportedOp
-from core.program.nodes import Stmt
+from core.program.nodes import For, Stmt
+from core.program.walk import statements
 
 if TYPE_CHECKING:
     from core.compiler.artifacts import CompileOptions
@@ -79,6 +80,7 @@ def legalise(program: Program, chip: Chip, options: CompileOptions) -> Legalised
     if signed:
         result.prim_func = bits.unsigned_popcount(result.prim_func)
         _say(signed, result)
+    _ordered(program, found, chip, options, result)
     viewed = [one for one in found if one.rule is Rule.VIEWED_TILE]
     if viewed:
         result.prim_func = views.without_pipeline(result.prim_func)
@@ -88,12 +90,35 @@ def legalise(program: Program, chip: Chip, options: CompileOptions) -> Legalised
     return result
 
 
+def _ordered(
+    program: Program, found: Sequence[Difference], chip: Chip, options: CompileOptions, result: Legalised
+) -> None:
+    """Keeps the statements of a block in order where they touch global memory that others of them have written."""
+    unordered = [one for one in found if one.rule is Rule.GLOBAL_ORDER]
+    if not unordered:
+        return
+    done = order.ordered(result.prim_func, [launch.uses_threads for launch in program.view.launches])
+    if not done.changed:
+        return
+    result.prim_func = copies.without_tma(done.prim_func, done.memories)
+    if "tma" in chip.features and any(isinstance(one, For) and one.num_stages for one in statements(program.view)):
+        # A barrier of all threads would stand where only those that compute come by.
+        why = "barriers are for all threads of a block"
+        result.set_config(NO_SPECIALISATION, True, options.pass_configs, why, unordered[0].stmt)
+    _say(unordered, result)
+    if done.loops:
+        names = ", ".join(sorted({str(loop.name) for loop in done.loops}))
+        result.rewrites.append(f"rounds of {names} do not overlap: they touch what other rounds write")
+
+
 def _bulk_copies(program: Program, found: Sequence[Difference], result: Legalised) -> None:
     """Keeps copies away from the bulk tensor copy engine where it would change or fail the kernel."""
     kept_off = [one for one in found if one.rule in (Rule.SAFE_VALUE, Rule.SYMBOLIC_ROWS, Rule.UNAWAITED_COPY)]
     if kept_off:
         positions = {buffer.parameter for one in kept_off for buffer in one.buffers}
-        result.prim_func = copies.without_tma(result.prim_func, {at for at in positions if at is not None})
+        function = result.prim_func
+        memories = [function.buffer_map[function.params[at]].data for at in positions if at is not None]
+        result.prim_func = copies.without_tma(function, memories)
     _say(kept_off, result)
 
 

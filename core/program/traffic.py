@@ -149,7 +149,10 @@ def _count_operator(state: _Walk, stmt: Stmt, weight: float) -> None:
     match stmt:
         case Copy(src=src, dst=dst):
             _move(state, src, dst, weight)
-        case Transpose(src=src, dst=dst) | Scan(src=src, dst=dst) | Im2Col(src=src, dst=dst):
+        case Im2Col(src=src, dst=dst):
+            # A tile of pixels and terms is of the image tensor, which the statement names as a whole.
+            traffic.bytes_read += weight * _elements(state, dst) * _itemsize(src.buffer)
+        case Transpose(src=src, dst=dst) | Scan(src=src, dst=dst):
             _move(state, src, dst, weight)
             if isinstance(stmt, Scan):
                 traffic.flops += weight * _elements(state, src)

@@ -237,3 +237,23 @@ def test_views_of_a_tensor_are_accesses_of_the_tensor() -> None:
             T.copy(b, T.Tensor((16, 256), "float16", B.data))
 
     assert [access.tensor for access in launch_of(main).accesses] == ["A", "A", "B"]
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "extents"),
+    [(30, 20, (1, 4, 20, 32)), (5, 100, (1, 1, 64, 32)), (4, 8, (2, 4, 8, 32))],
+    ids=["lines of an image", "part of a line", "several images"],
+)
+def test_a_tile_of_pixels_and_terms_is_read_not_the_images(height: int, width: int, extents: tuple[int, ...]) -> None:
+    @T.prim_func
+    def convolution(X: T.Tensor((8, height, width, 64), "float16"), Y: T.Tensor((256, 576), "float16")):
+        with T.Kernel(4, threads=128) as b:
+            x = T.alloc_shared((64, 32), "float16")
+            for k in T.Pipelined(18, num_stages=2):
+                T.im2col(X, x, b, k, 3, 1, 1, 1)
+                T.copy(x, Y[b * 64, k * 32])
+
+    read = by_tensor(launch_of(convolution))["X"]
+    assert read.extents == extents
+    assert read.varies == ("axis0", "loop1")
+    assert Program(convolution).footprint({}).bytes_read == 4 * 18 * 64 * 32 * 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from math import prod
+from math import ceil, prod
 
 from core.program import walk
 from core.program.evaluate import evaluate
@@ -16,6 +16,7 @@ from core.program.nodes import (
     Copy,
     Expr,
     Gemm,
+    Im2Col,
     Launch,
     Region,
     Scope,
@@ -129,6 +130,14 @@ class Entries:
             length = self.number(extent, "a tile's extent")
             found.append(length if limit is None else min(length, limit))
         return tuple(found)
+
+    def window(self, stmt: Im2Col) -> tuple[int, ...]:
+        """Of an image tensor, the elements that a tile of pixels and terms is: pixels fill rows, then images."""
+        *_, pixels, terms = self.extents(stmt.dst)
+        *_, height, width, channels = self.extents(stmt.src)
+        lines = ceil(pixels / max(1, width))
+        images = ceil(lines / max(1, height))
+        return images, min(lines, max(1, height)), min(pixels, max(1, width)), min(terms, max(1, channels))
 
     def is_accumulator(self, value: object) -> bool:
         return isinstance(value, Region) and id(value.buffer.storage) in self.accumulators

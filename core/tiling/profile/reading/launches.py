@@ -186,8 +186,10 @@ class _Reader(Entries):
         match stmt:
             case Copy(src=src, dst=dst):
                 self.copy(src, dst, loop, receivers(stmt))
-            case Transpose(src=src, dst=dst) | Im2Col(src=src, dst=dst):
+            case Transpose(src=src, dst=dst):
                 self.copy(src, dst, loop)
+            case Im2Col(src=src, dst=dst):
+                self.box(src.buffer, "read", self.window(stmt), (stmt.m_step, stmt.k_step), dst.buffer, False, loop)
             case Scan(src=src, dst=dst):
                 self.copy(src, dst, loop)
                 self.reduction(src, stmt.dim, dst.buffer.dtype, loop)

@@ -110,7 +110,7 @@ def _mla(r: random.Random) -> Case:
 
 
 def _conv2d(r: random.Random) -> Case:
-    size, channels, filters = r.choice((1, 3)), 8 * r.randint(1, 9), 8 * r.randint(1, 9)
+    size, channels, filters = r.choice((1, 3)), r.choice((8 * r.randint(1, 9), 64, 128)), 8 * r.randint(1, 9)
     x: tuple[int, ...] = (r.randint(1, 3), r.randint(5, 20), r.randint(5, 20), channels)
     options = {"stride": r.choice((1, 2)), "padding": r.choice((0, 1))}
     shapes = {"x": x, "weight": (size, size, channels, filters)}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from core._tilelang.windows import Windows
 from core.runtime.plan import TensorMap
 
 
@@ -48,11 +49,12 @@ class UnreadableHost(Exception):
     """The host function does something a plan cannot say; the message names it."""
 
 
-def read_plan(host_module: Any, parameter_counts: Mapping[str, int]) -> LaunchPlan:
+def read_plan(host_module: Any, parameter_counts: Mapping[str, int], windows: Windows | None = None) -> LaunchPlan:
     """Reads the launches off a host module, before code generation.
 
     Args:
         parameter_counts: of each device function, by name.
+        windows: of the kernel's im2col copies, which the host module has wrong.
 
     Assumes: the host function binds each argument with `tvm_struct_get(args, i, ...)`, tensors' data through their
     handle, and launches kernels inside an attribute named `compute_scope` with `call_packed(name, arguments...,
@@ -64,12 +66,13 @@ def read_plan(host_module: Any, parameter_counts: Mapping[str, int]) -> LaunchPl
         UnreadableHost: a statement or expression that is none of these.
     """
     (function,) = host_module.functions.values()
-    return _Reader(parameter_counts).read(function.body)
+    return _Reader(parameter_counts, windows or {}).read(function.body)
 
 
 class _Reader:
-    def __init__(self, parameter_counts: Mapping[str, int]) -> None:
+    def __init__(self, parameter_counts: Mapping[str, int], windows: Windows) -> None:
         self.parameter_counts = parameter_counts
+        self.windows = windows
         self.sources: dict[Any, tuple[str, int]] = {}
         self.workspaces: list[tuple[str, str]] = []
         self.buffers: dict[Any, int] = {}
@@ -196,6 +199,7 @@ class _Reader:
         if _TENSOR_MAPS[name] == "im2col":
             window = {"lower": numbers(rank - 2), "upper": numbers(rank - 2)}
             window["pixels"], window["channels"] = numbers(2)
+            window["upper"] = self.last_offsets(source[1], window, steps)
         interleave, swizzle, l2_promotion, out_of_bounds = numbers(4)
         if texts:
             raise UnreadableHost(f"{name} with {len(texts)} arguments more than the driver's encoder")
@@ -215,6 +219,14 @@ class _Reader:
                 **window,
             )
         )
+
+    def last_offsets(self, tensor: int, window: Mapping[str, Any], steps: Sequence[str]) -> tuple[int, ...]:
+        """Where a window may begin at the ends of an image, by the kernel's own im2col copies."""
+        padding, stride = -window["lower"][0], steps[1]
+        known = self.windows.get((tensor, padding, int(stride)), frozenset()) if stride.isdigit() else frozenset()
+        if len(known) > 1:
+            raise UnreadableHost("windows of several sizes over one image with the same padding and stride")
+        return tuple(known) * len(window["lower"]) if known else window["upper"]
 
     def argument(self, value: Any) -> str:
         if type(value).__name__ == "Var":

@@ -13,6 +13,7 @@ from core._tilelang.hostplan import LaunchPlan, UnreadableHost, read_plan
 from core._tilelang.importing import import_tilelang
 from core._tilelang.overlap import COOPERATIVE, SHARED, WAITS, Room, with_waits, with_waits_for_tvm
 from core._tilelang.silence import silent
+from core._tilelang.windows import Windows, image_windows
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ def lower_native(
     with silent(), tvm.transform.PassContext(opt_level=3, config=configs), context.target:
         host_module, device_module, *_ = engine.lower_to_host_device_ir(prim_func, context)
         functions = tuple(_device_function(func) for _, func in device_module.functions.items())
-        plan, unreadable = _plan(host_module, functions)
+        plan, unreadable = _plan(host_module, functions, image_windows(prim_func))
         if plan is not None and usable(plan, functions):
             device_module = with_waits(device_module, room)
         else:
@@ -129,9 +130,9 @@ def lower_native(
     return NativeModules(_text(device.inspect_source()), _text(host.inspect_source()), functions, plan, unreadable)
 
 
-def _plan(host_module: Any, functions: Sequence[DeviceFunction]) -> tuple[LaunchPlan | None, str]:
+def _plan(host_module: Any, functions: Sequence[DeviceFunction], windows: Windows) -> tuple[LaunchPlan | None, str]:
     try:
-        return read_plan(host_module, {f.name: len(f.argument_types) for f in functions}), ""
+        return read_plan(host_module, {f.name: len(f.argument_types) for f in functions}, windows), ""
     except UnreadableHost as error:
         return None, str(error)
 

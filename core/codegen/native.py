@@ -22,7 +22,8 @@ from core.codegen.launch import binding_source, capability, launch_source, requi
 from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Resources
 from core.errors import LaunchError, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
 from core.program.expressions import to_python
-from core.program.nodes import Launch
+from core.program.nodes import Im2Col, Launch
+from core.program.walk import statements
 from core.runtime.driver_launcher import DriverLauncher
 from core.runtime.extents import GridExtents
 from core.runtime.interpreted import PlannedKernel
@@ -90,6 +91,8 @@ def lower(
     plan, unplanned = None, modules.unreadable
     if modules.plan is not None:
         plan, unplanned = _driver_plan(program.signature, modules.plan, modules.functions)
+    if plan is None:
+        _check_windows(program, chip, unplanned)
     # Registers as the kernel declares its fragments; shared memory as lowering laid it out.
     memory = {space: size for space, size in predicted.memory_bytes.items() if space != "shared"}
     if dynamic is not None:
@@ -117,6 +120,18 @@ def lower(
             UNPLANNED: unplanned,
         },
     )
+
+
+def _check_windows(program: Program, chip: Chip, unplanned: str) -> None:
+    """Refuses images that TileLang's host code, which would launch the kernel, describes wrongly to the copy engine."""
+    for stmt in statements(program.view) if "tma" in chip.features else ():
+        if isinstance(stmt, Im2Col) and (stmt.kernel - 1) * stmt.dilation != 2 * stmt.padding:
+            raise UnsupportedOp(
+                f"{program.name} for {chip.target}: T.im2col of a window that makes images smaller or larger, launched"
+                f" by TileLang's host code ({unplanned}), which has it fetch other pixels",
+                hint="gather the pixels in a T.Parallel, as core/ops/conv2d.py does where channels leave a rest",
+                location=stmt.location,
+            )
 
 
 def _room(chip: Chip, threads: int, shared_bytes: int) -> int | None:

@@ -28,19 +28,43 @@ CASES: list[tuple[Shape, dict[str, int]]] = [
 
 def run(target: str, shape: Shape, geometry: dict[str, int], **more: Any) -> None:
     batch, height, width, channels, filters, size = shape
-    kernel = conv2d.compile(*shape, **geometry, target=target, **TILES, **more)
+    kernel = conv2d.compile(*shape, **geometry, target=target, **{**TILES, **more})
+    device = "cuda" if target == "cuda" else "cpu"
     x = torch.randn(batch, height, width, channels).half()
     w = torch.randn(size, size, channels, filters).half()
     whole = {"stride": 1, "padding": 0, "dilation": 1, **geometry}
     expected = references.conv2d(x, w, **whole)
-    poisoned = torch.full(expected.shape, float("nan"), dtype=torch.float16)
-    kernel(x, w, poisoned)
-    references.assert_near(poisoned, expected, summed(size * size * channels, "float16"))
+    poisoned = torch.full(expected.shape, float("nan"), dtype=torch.float16, device=device)
+    kernel(x.to(device), w.to(device), poisoned)
+    references.assert_near(poisoned.cpu(), expected, summed(size * size * channels, "float16"))
 
 
 @pytest.mark.parametrize(("shape", "geometry"), CASES)
 def test_on_the_cpu(shape, geometry):
     run("cpu", shape, geometry)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "geometry",
+    [
+        {},
+        {"padding": 1},
+        {"padding": 2},
+        {"stride": 2},
+        {"stride": 2, "padding": 1},
+        {"stride": 3, "padding": 2},
+        {"dilation": 2},
+        {"dilation": 2, "padding": 2},
+        {"dilation": 3, "stride": 2, "padding": 1},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("block_K", [64, 48], ids=["rows copied whole", "element by element"])
+def test_on_the_device(geometry, block_K):
+    """Lines and images end inside of tiles; where tiles divide the channels, Hopper's copy engine makes the windows."""
+    tiles = {"block_M": 64, "block_N": 64, "block_K": block_K}
+    run("cuda", (3, 19, 23, 64, 72, 3), geometry, **tiles)
 
 
 @pytest.mark.parametrize("target", ["metax:c500", "ascend:910b3"])

@@ -283,3 +283,45 @@ def test_fragments_count_beside_the_shared_memory_that_lowering_lays_out() -> No
     assert figures.arithmetic_intensity == figures.flops / moved
     assert replace(figures, flops=None).arithmetic_intensity is None
     assert replace(figures, bytes_read=0.0, bytes_written=0.0).arithmetic_intensity is None
+
+
+def im2col(*windows: tuple[int, int, int, int]) -> Any:
+    """Tiles of image matrices of one tensor: (kernel, stride, dilation, padding) of each."""
+
+    @T.prim_func
+    def im2col(X: T.Tensor((2, 32, 32, 64), "float16"), Y: T.Tensor((2, 128, 64), "float16")):
+        with T.Kernel(2, threads=128) as b:
+            x = T.alloc_shared((128, 64), "float16")
+            for kernel, stride, dilation, padding in windows:
+                for k in T.Pipelined(9, num_stages=2):
+                    T.im2col(X, x, b, k, kernel, stride, dilation, padding)
+                    T.copy(x, Y[b, 0, 0])
+
+    return im2col
+
+
+@pytest.mark.parametrize(
+    ("window", "last"),
+    [
+        ((3, 1, 1, 1), -1),
+        ((3, 1, 1, 0), -2),
+        ((3, 2, 1, 0), -2),
+        ((3, 1, 2, 1), -3),
+        ((1, 1, 1, 0), 0),
+        ((5, 2, 1, 1), -3),
+    ],
+    ids=str,
+)
+def test_windows_that_change_the_images_size_are_described_as_they_are(window: Any, last: int) -> None:
+    """`padding - (kernel - 1) * dilation`, as the driver's encoder takes it; TileLang's host code has `-padding`."""
+    plan = core.compile(im2col(window), target="cuda:h200", build=False).lowered.metadata["launch_plan"]
+    (image,) = (item for item in plan["maps"] if item["pixels"])
+    assert (image["lower"], image["upper"]) == ([-window[3]] * 2, [last] * 2)
+
+
+def test_windows_that_the_host_does_not_tell_apart_are_refused() -> None:
+    core.compile(im2col((3, 1, 1, 1), (3, 1, 1, 0)), target="cuda:h200", build=False)
+    with pytest.raises(core.UnsupportedOp, match=r"images smaller or larger.* several sizes") as caught:
+        core.compile(im2col((3, 1, 1, 0), (5, 1, 1, 0)), target="cuda:h200", build=False)
+    assert caught.value.location is not None
+    assert caught.value.location.line == im2col.__code__.co_firstlineno + 9

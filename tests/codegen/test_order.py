@@ -325,6 +325,23 @@ def test_places_apart_need_no_order() -> None:
     assert told == ()
 
 
+def test_each_place_of_a_statement_counts() -> None:
+    """The first statement writes two places: the second one touches the second of them alone."""
+
+    @T.prim_func
+    def places(X: rows(), Y: rows(), Z: rows()):
+        with T.Kernel(BLOCKS, threads=64) as b:
+            for i, j in T.Parallel(R, C // 2):
+                Y[b * R + i, j] = X[b * R + i, j]
+                Y[b * R + i, C // 2 + j] = X[b * R + i, C // 2 + j]
+            for i, j in T.Parallel(R, C // 2):
+                Z[b * R + i, j] = Y[b * R + (R - 1 - i), C // 2 + j]
+                Z[b * R + i, C // 2 + j] = X[b * R + i, j]
+
+    source, _ = rewritten(places, "cuda:a100")
+    assert barriers(source) == 1
+
+
 def test_a_product_added_to_a_tensor_needs_no_order() -> None:
     """The threads that read a sum's first values are those that store it."""
 

@@ -5,9 +5,10 @@ threads, and nothing orders threads in global memory: it puts barriers between a
 block that reads back what it wrote reads what other threads have not written yet; a statement outside of `T.Parallel`
 that counts (`n[0] = n[0] + 1`) counts once a thread; and a pipelined loop fetches what an earlier round is to write.
 
-Here a barrier goes between such statements, such a store is done by one thread, and such a loop is not pipelined.
-Accesses that are the same in both statements are not told from overlapping ones: a barrier too many costs little. What
-other blocks do is not ordered, as `docs/program.md` says. A kernel that reads thread indices orders its own threads.
+Here a barrier goes between such statements, such a store is done by one thread, and such a loop is not pipelined. None
+is needed where the two provably touch different places, or where a fragment says that each element is the same
+thread's both times (a product that is added to a tensor). What other blocks do is not ordered, as `docs/program.md`
+says. A kernel that reads thread indices orders its own threads.
 """
 
 from __future__ import annotations
@@ -47,17 +48,20 @@ class Place:
     extents: tuple[Any, ...]
     fragment: Any = None
 
-    def by_the_same_threads(self, other: Place) -> bool:
-        """Whether each element is touched by one and the same thread both times."""
+    def same_as(self, other: Place) -> bool:
+        """Whether it is the same box, in one round of every loop around them."""
         from tvm import ir
 
-        if self.fragment is None or other.fragment is None or not self.fragment.same_as(other.fragment):
+        if not self.buffer.same_as(other.buffer):
             return False
         boxes = ((*self.mins, *self.extents), (*other.mins, *other.extents))
-        return bool(
-            self.buffer.same_as(other.buffer)
-            and all(ir.structural_equal(one, another) for one, another in zip(*boxes, strict=True))
-        )
+        return all(ir.structural_equal(one, another) for one, another in zip(*boxes, strict=True))
+
+    def by_the_same_threads(self, other: Place) -> bool:
+        """Whether each element is touched by one and the same thread both times."""
+        if self.fragment is None or other.fragment is None or not self.fragment.same_as(other.fragment):
+            return False
+        return self.same_as(other)
 
     def apart(self, other: Place) -> bool:
         """Whether the two provably have no element in common, in one round of every loop around them."""
@@ -91,9 +95,13 @@ class Access:
     earlier: bool = False
 
     def same_as(self, other: Access) -> bool:
-        return (self.how, self.by_one, self.earlier) == (other.how, other.by_one, other.earlier) and bool(
-            self.stmt.same_as(other.stmt) and self.memory.same_as(other.memory)
-        )
+        if (self.how, self.by_one, self.earlier) != (other.how, other.by_one, other.earlier):
+            return False
+        if not (self.stmt.same_as(other.stmt) and self.memory.same_as(other.memory)):
+            return False
+        if self.place is None or other.place is None:
+            return self.place is other.place
+        return self.place.same_as(other.place)
 
     def conflicts(self, later: Access) -> bool:
         """Whether a barrier belongs between the two.

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import tilelang.language as T
 
-from core.errors import ShapeMismatch, TileHALError, UnsupportedOp
+from core.errors import KernelError, ShapeMismatch, TileHALError, UnsupportedOp
 from core.program import Gemm, Launch, Program, Reduce, Scan, Stmt, View
 from core.program.check import check
 
@@ -20,6 +20,19 @@ def refused(prim_func, error: type[TileHALError], line_holding: str) -> TileHALE
     with open(found.location.file) as source:
         assert line_holding in source.readlines()[found.location.line - 1]
     return found
+
+
+def test_parameters_that_share_one_tensor():
+    """TileLang takes them for one tensor and ignores the first, silently."""
+    row = T.Tensor((8,), "float32")
+
+    @T.prim_func
+    def main(n: T.int32, A: row, B: row):
+        with T.Kernel(1, threads=32):
+            T.copy(A, B)
+
+    error = refused(main, KernelError, "def main(n: T.int32, A: row, B: row)")
+    assert error.message == "parameters A and B are the same tensor to TileLang: they share one T.Tensor(...)"
 
 
 def test_fill_past_the_end_of_a_shared_buffer():

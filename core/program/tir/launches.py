@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from core.errors import UnsupportedOp
+from core.errors import KernelError, UnsupportedOp
 from core.program.effects import buffer_effects
 from core.program.nodes import Assert, Expr, If, Launch, Parameter, Stmt, Var, VarKind, View
 from core.program.tir import blocks, spans, statements
@@ -69,7 +69,17 @@ def _parameters(context: Context, prim_func: Any, outputs: tuple[int, ...]) -> l
                 context.opaque_stmt("pointer parameter", scalar.name)
             parameters.append(Parameter(scalar.name, scalar=scalar))
             continue
-        buffer = context.add_buffer(prim_func.buffer_map[param], parameter=index)
+        tensor = prim_func.buffer_map[param]
+        if tensor.data in context.storages:
+            known = {other: prim_func.buffer_map[other].data for other in prim_func.buffer_map}
+            first = next(other for other in prim_func.params if other in known and known[other].same_as(tensor.data))
+            names = " and ".join(str(one.name).removesuffix("_handle") for one in (first, param))
+            raise KernelError(
+                f"parameters {names} are the same tensor to TileLang: they share one T.Tensor(...)",
+                hint="write T.Tensor(...) for each parameter, or have a function return a new one each time",
+                location=context.location,
+            )
+        buffer = context.add_buffer(tensor, parameter=index)
         parameters.append(Parameter(buffer.name, buffer=buffer, is_output=index in outputs))
     return parameters
 

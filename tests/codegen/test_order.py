@@ -346,6 +346,27 @@ def test_each_place_of_a_statement_counts() -> None:
     assert barriers(source) == 1
 
 
+def test_what_a_variable_says_of_a_place_holds_until_it_is_set() -> None:
+    """The same place twice, though the same variable would tell the two apart."""
+
+    @T.prim_func
+    def moved(X: rows(), Y: rows(), Z: rows()):
+        with T.Kernel(BLOCKS, threads=64) as b:
+            half = T.alloc_var("int32")
+            f = T.alloc_fragment((R // 2, C), "float32")
+            g = T.alloc_fragment((R // 2, C), "float32")
+            T.copy(X[b * R, 0], f)
+            half = 0
+            T.copy(f, Y[b * R + half * (R // 2), 0])
+            half = half + 1
+            T.copy(Y[b * R + half * (R // 2) - R // 2, 0], g)
+            T.copy(g, Z[b * R, 0])
+
+    source, told = rewritten(moved, "cuda:a100")
+    assert barriers(source) == 1
+    assert told != ()
+
+
 def test_a_product_added_to_a_tensor_needs_no_order() -> None:
     """The threads that read a sum's first values are those that store it."""
 

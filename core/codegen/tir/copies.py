@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
+from core.codegen.tir.rebuild import with_span
+
 
 def without_tma(prim_func: Any, memories: Collection[Any]) -> Any:
     """Marks every copy from or to memory of these data variables with `disable_tma`. Spans are carried over."""
-    from tilelang.ir import get_stmt_span, set_stmt_span
     from tvm import tirx
 
     def mark(stmt: Any) -> Any:
@@ -19,11 +20,7 @@ def without_tma(prim_func: Any, memories: Collection[Any]) -> Any:
         if not any(side.same_as(memory) for side in sides for memory in memories):
             return None
         annotations = {**(call.annotations or {}), "disable_tma": tirx.IntImm("int32", 1)}
-        marked = tirx.Evaluate(tirx.Call(call.dtype, call.op, call.args, annotations))
-        span = get_stmt_span(stmt)
-        if span is not None:
-            set_stmt_span(marked, span)
-        return marked
+        return with_span(tirx.Evaluate(tirx.Call(call.dtype, call.op, call.args, annotations)), stmt)
 
     body = tirx.stmt_functor.ir_transform(prim_func.body, None, mark, ["tirx.Evaluate"])
     return prim_func.with_body(body, prim_func.span)

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from core.codegen.tir.views import PIPELINE
+from core.codegen.tir.rebuild import unpipelined, with_span
 from core.program.effects import statement_effects
 from core.program.nodes import AtomicElement, AtomicTile, Parallel, Scope, Stmt, Storage, View
 from core.program.tir.regions import is_region
@@ -56,6 +56,17 @@ class Place:
             return False
         boxes = ((*self.mins, *self.extents), (*other.mins, *other.extents))
         return all(ir.structural_equal(one, another) for one, another in zip(*boxes, strict=True))
+
+    def is_fixed(self) -> bool:
+        """Whether it is where its text says: what is read from memory (`T.alloc_var`) may change in between."""
+        from tvm import tirx
+
+        found: list[Any] = []
+        for expr in (*self.mins, *self.extents):
+            tirx.stmt_functor.post_order_visit(
+                tirx.Evaluate(expr), lambda one: found.append(one) if type(one).__name__ == "BufferLoad" else None
+            )
+        return not found
 
     def by_the_same_threads(self, other: Place) -> bool:
         """Whether each element is touched by one and the same thread both times."""
@@ -198,7 +209,7 @@ def ordered(prim_func: Any, threaded: Sequence[bool]) -> Ordered:
             return None
         if by_one:
             index = tirx.Var("alone", "int32")
-            stmt = _with_span(tirx.For(index, 0, 1, tirx.ForKind.PARALLEL, stmt), stmt)
+            stmt = with_span(tirx.For(index, 0, 1, tirx.ForKind.PARALLEL, stmt), stmt)
         return tirx.SeqStmt([barrier(), stmt]) if behind else stmt
 
     def join(stmt: Any) -> Any:
@@ -208,18 +219,12 @@ def ordered(prim_func: Any, threaded: Sequence[bool]) -> Ordered:
             flat = [inner for one in stmt.seq for inner in (one.seq if type(one).__name__ == "SeqStmt" else (one,))]
             return tirx.SeqStmt(flat) if len(flat) != len(stmt.seq) else None
         if kind == "For" and any(stmt.loop_var.same_as(loop) for loop in found.loops):
-            kept = {key: value for key, value in stmt.annotations.items() if str(key) not in PIPELINE}
-            stmt = _with_span(
-                tirx.For(
-                    stmt.loop_var, stmt.min, stmt.extent, stmt.kind, stmt.body, stmt.thread_binding, kept, stmt.step
-                ),
-                stmt,
-            )
+            stmt = unpipelined(stmt)
         mark = _marked(stmt)
         if mark is None or not _held(found.before, mark):
             return stmt
         if kind == "While":  # its condition is asked again after each round
-            stmt = _with_span(tirx.While(stmt.condition, tirx.SeqStmt([stmt.body, barrier()])), stmt)
+            stmt = with_span(tirx.While(stmt.condition, tirx.SeqStmt([stmt.body, barrier()])), stmt)
         return tirx.SeqStmt([barrier(), stmt])
 
     kinds = ("Evaluate", "BufferStore", "For", "Bind", "SeqStmt", "IfThenElse", "While")
@@ -352,7 +357,7 @@ def accesses(node: Any) -> list[Access]:
 
     def add(buffer: Any, how: str, place: Place | None) -> None:
         if _is_global(buffer):
-            found.add([Access(buffer.data, how, place, node)])
+            found.add([Access(buffer.data, how, place if place and place.is_fixed() else None, node)])
 
     def element(one: Any) -> Place | None:
         boxes = [arith.Analyzer().int_set(index, spread) for index in one.indices]
@@ -446,12 +451,3 @@ def _marked(stmt: Any) -> Any:
 
 def _held(nodes: list[Any], node: Any) -> bool:
     return any(node.same_as(one) for one in nodes)
-
-
-def _with_span(made: Any, of: Any) -> Any:
-    from tilelang.ir import get_stmt_span, set_stmt_span
-
-    span = get_stmt_span(of)
-    if span is not None:
-        set_stmt_span(made, span)
-    return made

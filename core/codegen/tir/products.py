@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core._tilelang import tilelang_version
+from core.codegen.tir.rebuild import with_span
 from core.errors import UnsupportedOp
 from core.program.tir.spans import statement_location
 
@@ -20,7 +21,6 @@ def as_loops(prim_func: Any, operands: frozenset[tuple[str, str]]) -> Any:
     k is outermost, so that each thread keeps its accumulators in registers and reads one element of B per step. The
     accumulation order is that of k, in C's dtype. Spans are carried over.
     """
-    from tilelang.ir import get_stmt_span, set_stmt_span
     from tvm import tirx
 
     def replace(stmt: Any) -> Any:
@@ -37,11 +37,7 @@ def as_loops(prim_func: Any, operands: frozenset[tuple[str, str]]) -> Any:
         a, b, c = (call.args[i].args[0] for i in range(3))
         if (str(a.buffer.dtype), str(b.buffer.dtype)) not in operands:
             return None
-        product = _loops(call, a, b, c)
-        span = get_stmt_span(stmt)
-        if span is not None:
-            set_stmt_span(product, span)
-        return product
+        return with_span(_loops(call, a, b, c), stmt)
 
     body = tirx.stmt_functor.ir_transform(prim_func.body, None, replace, ["tirx.Evaluate"])
     return prim_func.with_body(body, prim_func.span)

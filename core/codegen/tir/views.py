@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from core.codegen.tir.rebuild import unpipelined
 from core.program.effects import statement_effects
 from core.program.nodes import Buffer, For, Launch, Scope, Storage
 from core.program.walk import statements
 
-#: Annotations of a loop whose rounds are to overlap; the last two are an author's own schedule.
-PIPELINE = ("num_stages", "tl_pipeline_group", "tl_pipeline_sync", "tl_pipeline_order", "tl_pipeline_stage")
 #: Calls that name a place of a buffer: an address may be written through, a region says how it is used.
 _ADDRESSES = ("tirx.address_of", "tl.access_ptr")
 _REGIONS = ("tl.tileop.region", "tl.region")
@@ -46,7 +45,6 @@ def viewed_tiles(launch: Launch) -> Iterator[tuple[For, Buffer]]:
 
 def without_pipeline(prim_func: Any) -> Any:
     """Takes the stages from the loops that :func:`viewed_tiles` finds. Spans are carried over."""
-    from tilelang.ir import get_stmt_span, set_stmt_span
     from tvm import tirx
 
     allocated: list[Any] = []
@@ -61,14 +59,7 @@ def without_pipeline(prim_func: Any) -> Any:
         overlaps = int(loop.annotations.get("num_stages", 0)) >= 2 or "tl_pipeline_stage" in loop.annotations
         if not overlaps or not _fills_a_viewed_tile(loop, allocated):
             return None
-        kept = {key: value for key, value in loop.annotations.items() if str(key) not in PIPELINE}
-        plain = tirx.For(
-            loop.loop_var, loop.min, loop.extent, loop.kind, loop.body, loop.thread_binding, kept, loop.step
-        )
-        span = get_stmt_span(loop)
-        if span is not None:
-            set_stmt_span(plain, span)
-        return plain
+        return unpipelined(loop)
 
     body = tirx.stmt_functor.ir_transform(prim_func.body, None, serial, ["tirx.For"])
     return prim_func.with_body(body, prim_func.span)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from core.bench.quiet_cpu import quiet_cpu
@@ -59,7 +58,8 @@ def launch_overhead(target: str, rounds: int = 300, calls: int = 50, most_s: flo
         # A call on the CPU is the kernel itself, which runs on all of them.
         with nullcontext() if device.type == "cpu" else quiet_cpu() as cpu:
             settle = None if cpu is None else cpu.settle
-            results = host_time({**ours, **others}, rounds, calls, wait, most_s, loops, settle)
+            python = {name: repeated(call) for name, call in {**ours, **others}.items()}
+            results = host_time(python | loops, rounds, calls, wait, most_s, settle)
     return {
         "launched_by": how,
         "cpu": None if cpu is None else cpu.to_json(),
@@ -71,7 +71,7 @@ def launch_overhead(target: str, rounds: int = 300, calls: int = 50, most_s: flo
 
 
 def compile_part(part: str, target: str) -> None:
-    """Compiles one of the kernels whose launches are timed into the caches; a key of `PARTS`."""
+    """Compiles one of the kernels whose launches are timed into the caches; one of `PARTS`."""
     import core
     from core._tilelang import import_tilelang
     from core.bench.kernels import matmul, scale
@@ -188,30 +188,27 @@ def other_calls(device: Any) -> tuple[Calls, dict[str, str]]:
 
 
 def host_time(
-    calls: Mapping[str, Callable[[], Any]],
+    loops: Mapping[str, Callable[[int], None]],
     rounds: int,
     count: int,
     wait: Callable[[], Any],
     most_s: float | None = None,
-    loops: Mapping[str, Callable[[int], None]] = MappingProxyType({}),
     settle: Callable[[], None] | None = None,
 ) -> dict[str, Any]:
     """Microseconds per call of each candidate, rounds interleaved.
 
     Args:
+        loops: the candidates; each makes as many calls as it is told (:func:`repeated` makes one of a call).
         rounds: samples of each candidate.
         count: calls of a sample.
         wait: waits for the device; called between samples.
         most_s: as for :func:`launch_overhead`.
-        loops: candidates that make `count` calls by themselves.
         settle: called before each round, outside the timer.
     """
     from core.tuning.measure import LEAST_SAMPLES
 
-    samples_of: dict[str, Callable[[int], None]] = {name: partial(_repeat, call) for name, call in calls.items()}
-    samples_of |= loops
-    samples: dict[str, list[float]] = {name: [] for name in samples_of}
-    for sample in samples_of.values():
+    samples: dict[str, list[float]] = {name: [] for name in loops}
+    for sample in loops.values():
         sample(count)
         wait()
     until = None if most_s is None else time.monotonic() + most_s
@@ -220,7 +217,7 @@ def host_time(
             break
         if settle is not None:
             settle()
-        for name, sample in samples_of.items():
+        for name, sample in loops.items():
             start = time.perf_counter_ns()
             sample(count)
             samples[name].append((time.perf_counter_ns() - start) / count / 1e3)
@@ -228,9 +225,14 @@ def host_time(
     return {name: _summary(values) for name, values in samples.items()}
 
 
-def _repeat(call: Callable[[], Any], count: int) -> None:
-    for _ in range(count):
-        call()
+def repeated(call: Callable[[], Any]) -> Callable[[int], None]:
+    """A candidate for :func:`host_time` that makes its calls in a loop of Python."""
+
+    def loop(count: int) -> None:
+        for _ in range(count):
+            call()
+
+    return loop
 
 
 def _summary(values: list[float]) -> dict[str, float]:

@@ -56,8 +56,9 @@ def compile(
         fast_math: allow approximate maths, and TF32 for float32 matrix products where the chip has it.
         options: options the backend documents; and, whatever the backend, `timeout_s`: seconds that the native compiler
             may take.
-        execution_backend, target_host: accepted for compatibility with `tilelang.compile`; TileHAL launches through
-            TVM-FFI and builds for this host, so only `None`, `"auto"` and `"tvm_ffi"` (and no `target_host`) are valid.
+        execution_backend, target_host: accepted for compatibility with `tilelang.compile`; TileHAL launches
+            kernels itself and builds for this host, so only `None`, `"auto"` and `"tvm_ffi"` (and no `target_host`) are
+            valid.
         build: compile the native code now (True), at the first call (False), or now exactly when this machine can run
             it (None).
 
@@ -316,7 +317,7 @@ def _example(value: Any) -> Any:
 def _check_compatibility(execution_backend: str | None, target_host: str | None) -> None:
     if execution_backend not in (None, "auto", "tvm_ffi"):
         raise KernelError(
-            f"execution_backend={execution_backend!r} is TileLang's own adapter; TileHAL launches through TVM-FFI",
+            f"execution_backend={execution_backend!r} is TileLang's own adapter; TileHAL launches kernels itself",
             hint="leave it out, or call tilelang.compile for that adapter",
         )
     if target_host is not None:

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import torch
 import core
 from core.bench.from_c import loop_in_c
 from core.bench.kernels import scale
-from core.bench.launch import ALLOCATED, FROM_C, PASSED, calls_from_c, host_time, launch_overhead
+from core.bench.launch import ALLOCATED, FROM_C, PASSED, calls_from_c, host_time, launch_overhead, repeated
 from tests.packaging.layout import ROOT
 
 
@@ -77,7 +78,7 @@ def test_a_launch_that_fails_in_the_loop_is_an_error(exported: Path, tmp_path: P
 
 def test_a_loop_of_its_own_makes_the_calls_of_a_round_at_once():
     counts: list[int] = []
-    found = host_time({"a": lambda: None}, 2, 5, lambda: None, loops={"b": counts.append})
+    found = host_time({"a": repeated(lambda: None), "b": counts.append}, 2, 5, lambda: None)
     assert counts == [5, 5, 5]
     assert set(found) == {"a", "b"}
 
@@ -112,9 +113,8 @@ def test_the_script_s_standard_output_is_json_whatever_tilelang_and_compilers_sa
 
 def test_rounds_are_interleaved_and_the_device_is_waited_for_outside():
     order: list[str] = []
-    found = host_time(
-        {"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2, 3, lambda: order.append("wait")
-    )
+    calls = {name: repeated(partial(order.append, name)) for name in "ab"}
+    found = host_time(calls, 2, 3, lambda: order.append("wait"))
     once = ["a"] * 3 + ["wait"] + ["b"] * 3 + ["wait"]
     assert order == once * 3  # warm-up, and two rounds
     assert set(found) == {"a", "b"}
@@ -127,5 +127,5 @@ def test_time_that_is_up_ends_the_rounds():
         nonlocal rounds
         rounds += 1
 
-    host_time({"a": call}, 10**6, 1, lambda: None, most_s=0.0)
+    host_time({"a": repeated(call)}, 10**6, 1, lambda: None, most_s=0.0)
     assert rounds == 1 + 7

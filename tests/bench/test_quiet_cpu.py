@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from core.bench import quiet_cpu as module
-from core.bench.launch import host_time
+from core.bench.launch import host_time, repeated
 from core.bench.quiet_cpu import quiet_cpu
 
 
@@ -146,7 +146,8 @@ def test_on_this_machine_before_each_round() -> None:
             settled += 1
             cpu.settle()
 
-        host_time({"a": lambda: seen.add(frozenset(os.sched_getaffinity(0)))}, 9, 1, lambda: None, settle=settle)
+        look = repeated(lambda: seen.add(frozenset(os.sched_getaffinity(0))))
+        host_time({"a": look}, 9, 1, lambda: None, settle=settle)
     assert settled == 9
     assert os.sched_getaffinity(0) == before
     free = {frozenset(before)}  # the warm-up, before the first round

@@ -35,6 +35,43 @@ def test_parameters_that_share_one_tensor():
     assert error.message == "parameters A and B are the same tensor to TileLang: they share one T.Tensor(...)"
 
 
+def test_two_safe_values_of_one_memory():
+    """TileLang keeps the last, for the tensor and for its view."""
+
+    @T.prim_func
+    def main(A: T.Tensor((50,), "float32"), B: T.Tensor((64,), "float32")):
+        with T.Kernel(
+            1,
+            threads=32,
+        ):
+            rows = T.reshape(A, (5, 10))
+            T.annotate_safe_value({A: 1.0, rows: 2.0})
+            for i in T.Parallel(64):
+                B[i] = A[i] + rows[i // 10, i % 10]
+
+    error = refused(main, KernelError, "T.annotate_safe_value({A: 1.0, rows: 2.0})")
+    assert "of A, rows, two are one memory" in error.message
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_safe_values_that_are_all_kept(padded):
+    """One value for a tensor and its view, and calls of which Python takes one, or one after the other."""
+
+    @T.prim_func
+    def main(A: T.Tensor((50,), "float32"), B: T.Tensor((50,), "float32"), C: T.Tensor((64,), "float32")):
+        with T.Kernel(1, threads=32):
+            rows = T.reshape(A, (5, 10))
+            T.annotate_safe_value({A: 1.0, rows: 1.0})
+            if padded:
+                T.annotate_safe_value({B: 3.0})
+            else:
+                T.annotate_safe_value({A: 1.0, B: 2.0})
+            for i in T.Parallel(64):
+                C[i] = A[i] + rows[i // 10, i % 10] + B[i]
+
+    assert Program(main).view
+
+
 def test_fill_past_the_end_of_a_shared_buffer():
     @T.prim_func
     def main(A: T.Tensor((8,), "float32")):

@@ -7,6 +7,7 @@ from typing import Any
 
 from core.program.nodes import Buffer, Var, VarKind
 from core.program.tir.context import Context
+from core.program.tir.safe_values import check_safe_values
 
 #: Attribute statements that schedule and do not change what is computed, and the launch annotation they become.
 SCHEDULING_ATTRIBUTES = {
@@ -57,6 +58,7 @@ def _annotation(context: Context, key: str, value: Any) -> None:
         x, y, z = (item if item is not None else 1 for item in (*threads, 1, 1)[:3])
         context.current_launch.threads = (x, y, z)
     elif key == "safe_value_map":
+        check_safe_values(context.location, len(value))
         for data, safe in value.items():
             context.safe_values[data] = safe
     elif key in ("reducer_info_v2", "reducer_info"):

@@ -15,6 +15,8 @@ from core.program import Program
 _EFFECTIVE = {
     "threads": [None, "an AI core runs a whole tile; its compiler assigns the work to cube and vector cores"],
     "stages": [None, "Huawei's compiler pipelines by itself: see the option multi_buffer"],
+    "swizzle": [None, "blocks are taken in the order of the grid"],
+    "warp_policy": [None, "no warps share a product"],
 }
 
 

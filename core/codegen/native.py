@@ -63,7 +63,7 @@ def lower(
     Raises:
         UnsupportedOp, ShapeMismatch, ResourceExceeded: TileLang refused the kernel; its reason is the message.
     """
-    from core.codegen.tir import legalise
+    from core.codegen.tir import effective, legalise
     from core.compiler.messages import translate
 
     legal = legalise(program, chip, options)
@@ -112,7 +112,9 @@ def lower(
         metadata={
             "functions": [asdict(f) for f in modules.functions],
             "tvm_target": dict(tvm_target),
-            "effective": _effective(program, threads),
+            "effective": effective(
+                program.view, legal.prim_func, legal.sequential, [f.threads for f in modules.functions]
+            ),
             "relaxations": [*legal.relaxations, *_relaxed_maths(pass_configs, options)],
             "grids": _grids(program),
             "grid_limits": list(chip.limits.grid_dim or ()),
@@ -248,16 +250,6 @@ def _grids(program: Program) -> list[list[str]] | None:
         return [[to_python(extent) for _, extent in launch.grid] for launch in program.view.launches]
     except ValueError:
         return None
-
-
-def _effective(program: Program, threads: int) -> dict[str, Any]:
-    launches = program.view.launches
-    asked = [a[0] * a[1] * a[2] for a in (launch.threads for launch in launches) if a is not None]
-    if len(asked) == 1 and threads > asked[0]:
-        return {"threads": [threads, f"warp specialisation adds {threads - asked[0]} producer threads"]}
-    if not asked:
-        return {"threads": [threads, "the kernel gave no thread count; TileLang's default"]}
-    return {}
 
 
 def host_compile_command(compiler: Sequence[str], source: Path, library: Path) -> list[str]:

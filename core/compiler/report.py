@@ -25,7 +25,8 @@ def kernel_config(
     """The tile parameters with what the chip made of them.
 
     A backend says so in `lowered.metadata["effective"]`, by key: `{"threads": [384, "why"], "stages": [None, "why"]}`.
-    Threads and stages that are no parameter but a number in the kernel's text are listed too.
+    `core.codegen.tir.effective` does for the families that rewrite TIR. Threads and stages that are no parameter but a
+    number in the kernel's text are listed too.
 
     Args:
         chosen: the tile parameters of a factory; None for any other kernel.
@@ -40,12 +41,14 @@ def kernel_config(
             found = effective.get(keys[name])
             if keys[name] == "threads":
                 found = _launched(value, _written_threads(program), found)
+            if keys[name] == "stages":
+                found = _pipelined(value, _written_stages(program), found)
             entries[name] = _entry(value, who, found, reason)
     if "threads" not in keys.values() and program.view.launches:
         entries["threads"] = _entry(_written_threads(program), "kernel", effective.get("threads"))
-    stages = [s.num_stages for s in statements(program.view) if isinstance(s, For) and s.kind is LoopKind.PIPELINED]
-    if "stages" not in keys.values() and stages:
-        entries["num_stages"] = _entry(max(stages), "kernel", effective.get("stages"))
+    stages = _written_stages(program)
+    if "stages" not in keys.values() and stages is not None:
+        entries["num_stages"] = _entry(stages, "kernel", effective.get("stages"))
     relaxations = tuple(lowered.metadata.get("relaxations", ()))
     if options.fast_math:
         relaxations = ("fast_math", *relaxations)
@@ -58,6 +61,19 @@ def _written_threads(program: Program) -> int | None:
     """Threads of a block as the kernel's text says, the most of its launches; None when it leaves them out."""
     given = [launch.threads for launch in program.view.launches if launch.threads is not None]
     return max((x * y * z for x, y, z in given), default=None)
+
+
+def _written_stages(program: Program) -> int | None:
+    """The deepest pipeline as the kernel's text says; None when no loop has one."""
+    given = [s.num_stages for s in statements(program.view) if isinstance(s, For) and s.kind is LoopKind.PIPELINED]
+    return max(given, default=None)
+
+
+def _pipelined(parameter: Any, written: int | None, effective: Any) -> Any:
+    """What became of a parameter of stages: the kernel itself may pipeline deeper or less deep than it says."""
+    if effective is not None or written is None or written == parameter:
+        return effective
+    return [written, f"the kernel's own text pipelines {written} deep"]
 
 
 def _launched(parameter: Any, written: int | None, effective: Any) -> Any:

@@ -55,6 +55,8 @@ def lower(program: Program, chip: Chip, options: CompileOptions) -> LoweredKerne
             "effective": {
                 "threads": [None, "one CPU thread runs a whole block"],
                 "stages": [None, "loops run in order; the CPU's own prefetching overlaps loads"],
+                "swizzle": [None, "blocks run in the order of the grid"],
+                "warp_policy": [None, "no warps share a product"],
             },
         },
     )

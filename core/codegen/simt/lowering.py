@@ -52,7 +52,7 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
         UnsupportedOp: the chip's wave width is unknown or none the pipeline knows, TileLang refused the kernel, or
             the generated code uses something that the dialect does not cover (named, with the user's line).
     """
-    from core.codegen.tir import legalise
+    from core.codegen.tir import effective, legalise
     from core.compiler.messages import translate as translate_error
 
     lanes = _wave_lanes(chip)
@@ -63,14 +63,13 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
     allow_tf32 = options.fast_math or bool(options.backend.get("tf32"))
     prim_func, reasons = replace_products(legal.prim_func, _reason(program, chip, allow_tf32))
     rewrites += [f"{reasons.count(why)} gemm(s) as multiply-add loops: {why}" for why in dict.fromkeys(reasons)]
-    stages_note = None
+    sequential = list(legal.sequential)
     if not async_copy:
         staged = stage_loops(prim_func)
         prim_func = staged.prim_func
         if staged.staged:
             rewrites.append(f"{staged.staged} loop(s) pipelined with synchronous copies: stages assigned by TileHAL")
-        if staged.refused:
-            stages_note = "; ".join(dict.fromkeys(staged.refused))
+        sequential += staged.refused
     emitter = MatrixEmitter(chip, allow_tf32=allow_tf32, dense_operands=async_copy)
     try:
         modules = _tilelang.lower_simt(
@@ -128,7 +127,9 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
         metadata={
             "functions": [asdict(function) for function in modules.functions],
             "plan": asdict(modules.plan),
-            "effective": _effective(program, threads, stages_note),
+            "effective": effective(
+                program.view, prim_func, sequential, [f.threads for f in modules.functions], assigned=not async_copy
+            ),
             "relaxations": legal.relaxations,
             "wave_lanes": lanes,
             "matrix_instructions": sorted({plan.instruction.name for plan in emitter.plans.values()}),
@@ -268,12 +269,3 @@ def _static_shared(body: str) -> int:
         )
         most = max(most, sum(_SIZES.get(kind, 8) * int(count) for kind, count in arrays))
     return most
-
-
-def _effective(program: Program, threads: int, stages_note: str | None) -> dict[str, Any]:
-    effective: dict[str, Any] = {}
-    if not any(launch.threads for launch in program.view.launches):
-        effective["threads"] = [threads, "the kernel gave no thread count; TileLang's default"]
-    if stages_note is not None:
-        effective["stages"] = [1, f"not pipelined: {stages_note}"]
-    return effective

@@ -16,11 +16,11 @@ _SIMPLE = ("Evaluate", "For", "BufferStore", "IfThenElse")
 
 @dataclass(slots=True)
 class Pipelined:
-    """The function with its loops staged, and for each loop that asked for stages and got none, why."""
+    """The function with its loops staged, and the loops that asked for stages and got none: their variable, and why."""
 
     prim_func: Any
     staged: int = 0
-    refused: list[str] = field(default_factory=list)
+    refused: list[tuple[str, str]] = field(default_factory=list)
 
 
 def stage_loops(prim_func: Any) -> Pipelined:
@@ -49,7 +49,7 @@ def stage_loops(prim_func: Any) -> Pipelined:
             return None
         assigned = _assign(loop, stages)
         if isinstance(assigned, str):
-            result.refused.append(assigned)
+            result.refused.append((str(loop.loop_var.name), assigned))
             return None
         result.staged += 1
         span = get_stmt_span(loop)
@@ -82,11 +82,11 @@ def stage_loops(prim_func: Any) -> Pipelined:
 def _assign(loop: Any, stages: int) -> list[int] | str:
     """The stage of each statement, or why the loop cannot be pipelined."""
     if type(loop.body).__name__ != "SeqStmt":
-        return "the loop has one statement"
+        return "it has one statement"
     statements = list(loop.body.seq)
     for stmt in statements:
         if type(stmt).__name__ not in _SIMPLE:
-            return f"the loop holds a {type(stmt).__name__}"
+            return f"it holds a {type(stmt).__name__}"
     effects = [_effects(stmt) for stmt in statements]
     assigned = []
     for index, stmt in enumerate(statements):
@@ -95,7 +95,7 @@ def _assign(loop: Any, stages: int) -> list[int] | str:
     if 0 not in assigned:
         return "no copy from global memory can be made ahead of its use"
     if stages - 1 not in assigned:
-        return "the loop does nothing but copy"
+        return "it does nothing but copy"
     return assigned
 
 

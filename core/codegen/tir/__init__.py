@@ -6,6 +6,7 @@ is rewritten here so that the meaning holds, or refused with the user's line. Ea
 """
 
 from core.codegen.tir.differences import Difference, Remedy, Rule, differences
+from core.codegen.tir.effective import effective
 from core.codegen.tir.legalise import Legalised, legalise
 
-__all__ = ["Difference", "Legalised", "Remedy", "Rule", "differences", "legalise"]
+__all__ = ["Difference", "Legalised", "Remedy", "Rule", "differences", "effective", "legalise"]

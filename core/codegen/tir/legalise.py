@@ -26,12 +26,14 @@ class Legalised:
         prim_func: the rewritten function.
         pass_configs: pass configuration the rewrites rely on; joined with, and never against, the user's.
         rewrites: one line each, for provenance.
+        sequential: loops that are no longer pipelined, by the name of their variable, with the rule and why.
         relaxations: meanings the user allowed to be relaxed (`tf32`), for `kernel.config`.
     """
 
     prim_func: Any
     pass_configs: dict[str, Any] = field(default_factory=dict)
     rewrites: list[str] = field(default_factory=list)
+    sequential: list[tuple[str, str]] = field(default_factory=list)
     relaxations: list[str] = field(default_factory=list)
 
     def set_config(self, key: str, value: Any, user: Mapping[str, Any], why: str, stmt: Stmt) -> None:
@@ -83,8 +85,10 @@ def legalise(program: Program, chip: Chip, options: CompileOptions) -> Legalised
     _ordered(program, found, chip, options, result)
     viewed = [one for one in found if one.rule is Rule.VIEWED_TILE]
     if viewed:
-        result.prim_func = views.without_pipeline(result.prim_func)
+        result.prim_func, loops = views.without_pipeline(result.prim_func)
         _say(viewed, result)
+        why = f"{Rule.VIEWED_TILE.value}, it fills a tile that it uses through a view"
+        result.sequential += [(str(loop.name), why) for loop in loops]
     _bulk_copies(program, found, result)
     _products(found, result)
     return result
@@ -109,6 +113,8 @@ def _ordered(
     if done.loops:
         names = ", ".join(sorted({str(loop.name) for loop in done.loops}))
         result.rewrites.append(f"rounds of {names} do not overlap: they touch what other rounds write")
+        why = f"{Rule.GLOBAL_ORDER.value}, its rounds touch what other rounds write"
+        result.sequential += [(str(loop.name), why) for loop in done.loops]
 
 
 def _bulk_copies(program: Program, found: Sequence[Difference], result: Legalised) -> None:

@@ -43,11 +43,12 @@ def viewed_tiles(launch: Launch) -> Iterator[tuple[For, Buffer]]:
                 break
 
 
-def without_pipeline(prim_func: Any) -> Any:
-    """Takes the stages from the loops that :func:`viewed_tiles` finds. Spans are carried over."""
+def without_pipeline(prim_func: Any) -> tuple[Any, list[Any]]:
+    """Takes the stages from the loops that :func:`viewed_tiles` finds, and gives their variables too. Keeps spans."""
     from tvm import tirx
 
     allocated: list[Any] = []
+    loops: list[Any] = []
 
     def note(node: Any) -> None:
         if type(node).__name__ == "SBlock":
@@ -59,10 +60,11 @@ def without_pipeline(prim_func: Any) -> Any:
         overlaps = int(loop.annotations.get("num_stages", 0)) >= 2 or "tl_pipeline_stage" in loop.annotations
         if not overlaps or not _fills_a_viewed_tile(loop, allocated):
             return None
+        loops.append(loop.loop_var)
         return unpipelined(loop)
 
     body = tirx.stmt_functor.ir_transform(prim_func.body, None, serial, ["tirx.For"])
-    return prim_func.with_body(body, prim_func.span)
+    return prim_func.with_body(body, prim_func.span), loops
 
 
 def _fills_a_viewed_tile(loop: Any, allocated: Collection[Any]) -> bool:

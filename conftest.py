@@ -49,6 +49,8 @@ os.environ.setdefault("MALLOC_MMAP_THRESHOLD_", str(2**25))
 os.environ.setdefault("MALLOC_TOP_PAD_", str(2**26))
 # Emptying the last-level cache of a server takes tenths of a second a sample, and no test hangs on cold caches' times.
 os.environ["TILEHAL_CPU_CACHE_SIZE"] = "1MiB"
+# Pytest loads readline, which sets the width of whatever terminal it is run in, and workers inherit that.
+os.environ.pop("COLUMNS", None)
 os.environ.setdefault(SEED_VARIABLE, str(secrets.randbits(32)) if EXPLORES else "0")
 
 

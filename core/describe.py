@@ -8,6 +8,6 @@ import sys
 if __name__ == "__main__":
     # It ends within half a second, a seventh of which would go into looking for garbage among what is being loaded.
     gc.disable()
-    from core.cli.main import run
+    from core.cli.main import main
 
-    sys.exit(run(["describe", *sys.argv[1:]]))
+    main(["describe", *sys.argv[1:]])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import json
 import os
 import sys
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from core.errors import TileHALError
 
@@ -18,18 +20,36 @@ if TYPE_CHECKING:
 #: Width used where there is no terminal to ask: what documentation and review tools show.
 DEFAULT_WIDTH = 100
 
+#: Signs of the tables as they are written where the output's encoding has none of them.
+_PLAIN = {"·": "-", "–": "-", "×": "x", "≤": "<=", "→": "->", "±": "+-", "°": " degrees "}
+
 
 def console(*, stderr: bool = False) -> Console:
-    """A console as wide as the terminal, or 100 columns where the output is no terminal."""
+    """A console as wide as the terminal; elsewhere as `COLUMNS` says, or 100 columns."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(stderr=stderr, width=None if stream.isatty() else DEFAULT_WIDTH, highlight=False)
+    told = stream.isatty() or os.environ.get("COLUMNS", "").isdecimal()
+    return Console(stderr=stderr, width=None if told else DEFAULT_WIDTH, highlight=False)
+
+
+def accept_any_text(stream: TextIO) -> None:
+    """Lets a stream of any encoding take any text: signs in :data:`_PLAIN`, other letters as Python escapes."""
+    codecs.register_error("tilehal-plain", _plain)
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="tilehal-plain")
+
+
+def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
+    if isinstance(error, UnicodeEncodeError) and error.object[error.start] in _PLAIN:
+        return _PLAIN[error.object[error.start]], error.start + 1
+    return codecs.backslashreplace_errors(error)
 
 
 def print_json(data: Any) -> None:
-    """Prints data as JSON, two spaces deep, in the order it has."""
-    print(json.dumps(data, indent=2, ensure_ascii=False, default=str))
+    """Prints data as JSON, two spaces deep, in the order it has; in ASCII unless the output takes every letter."""
+    every = (sys.stdout.encoding or "").lower().startswith("utf")
+    print(json.dumps(data, indent=2, ensure_ascii=not every, default=str))
 
 
 def print_error(error: TileHALError, *, as_json: bool) -> None:

@@ -17,11 +17,14 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from core.cli._output import print_error, wants_traceback
+from core.cli._output import accept_any_text, print_error, wants_traceback
 from core.errors import TileHALError
 
 #: Exit status of a command that ended with one of our errors; the same as for wrong usage.
 ERROR_STATUS = 2
+
+#: Commands whose `--json` names a file: what they print is for people.
+_JSON_INTO_FILE = ("bench",)
 
 #: What becomes of output when there is no room or no place for it.
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
@@ -139,7 +142,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             return _interruption.status
         if wants_traceback():
             raise
-        print_error(error, as_json="--json" in words)
+        print_error(error, as_json="--json" in words and words[0] not in _JSON_INTO_FILE)
         return ERROR_STATUS
     except SystemExit as ended:
         if _interruption.came and ended.code:
@@ -187,14 +190,15 @@ class _Interruption:
 _interruption = _Interruption()
 
 
-def main() -> None:
-    """The console script."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The program: runs a command line (default `sys.argv`) and ends the process with its exit status."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  (for the life of the process)
+        accept_any_text(getattr(sys, name))
     _interruption.listen()
     try:
-        status = run()
+        status = run(arguments)
         sys.stdout.flush()
     except OSError as error:
         if error.filename is not None or error.errno not in _UNWRITABLE or wants_traceback():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import json
+import os
 import re
 import resource
 import subprocess
@@ -111,12 +112,50 @@ def test_a_reader_that_stops_reading_gets_no_traceback():
     assert (finished.stdout, finished.stderr) == ("[", "")
 
 
-@pytest.mark.parametrize(("words", "count"), [("targets", 1), ("targets --json", 1), ("--version", 1)])
-def test_a_full_disk_is_said_in_a_line(words, count):
-    command = f"{sys.executable} -m core {words} > /dev/full"
+@pytest.mark.parametrize("words", ["core targets", "core targets --json", "core --version", "core.describe --list"])
+def test_a_full_disk_is_said_in_a_line(words):
+    command = f"{sys.executable} -m {words} > /dev/full"
     finished = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
     assert finished.returncode == 2
     assert finished.stderr == "tilehal: the output cannot be written: No space left on device\n"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_output_of_any_encoding_takes_every_sign(encoding):
+    words = [sys.executable, "-m", "core", "describe", "cuda:h200"]
+    finished = subprocess.run(words, env={**os.environ, "PYTHONIOENCODING": encoding}, capture_output=True, check=True)
+    text = finished.stdout.decode(encoding)
+    assert "global -> registers" in text
+    assert "64{0}<=256{0}16".format("x" if encoding == "ascii" else "×") in text
+
+
+def test_json_is_the_same_data_whatever_the_encoding():
+    def printed(encoding: str) -> object:
+        words = [
+            sys.executable,
+            "-c",
+            "from core.cli._output import print_json; print_json({'×': 'µ→', 'b': '\\u4e2d'})",
+        ]
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        return json.loads(
+            subprocess.run(words, env=environment, capture_output=True, check=True).stdout.decode(encoding)
+        )
+
+    assert printed("ascii") == printed("latin-1") == printed("utf-8") == {"×": "µ→", "b": "中"}
+
+
+@pytest.mark.parametrize(("columns", "width"), [("60", 60), ("", 100), ("wide", 100)])
+def test_output_that_is_no_terminal_is_as_wide_as_columns_says(columns, width, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", columns)
+    assert run(["describe", "cuda:h200"]) == 0
+    assert width - 10 < max(map(len, capsys.readouterr().out.splitlines())) <= width
+
+
+def test_a_command_that_writes_json_into_a_file_prints_its_errors_for_people(tmp_path, capsys):
+    assert run(["bench", "nonsense", "--json", str(tmp_path / "bench.json")]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "there is no operator 'nonsense'" in captured.err
 
 
 def test_without_a_standard_output_a_command_does_its_work():

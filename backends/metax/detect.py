@@ -102,10 +102,15 @@ def parse_mx_smi(text: str) -> tuple[list[DetectedDevice], str]:
     return devices, f"no chip is described as {', '.join(undescribed)}" if undescribed else "no device listed"
 
 
+def architectures(text: str) -> list[str]:
+    """Instruction sets that `macainfo` lists, one for each device, in lower case: `xcore1000`."""
+    return [name.lower() for name in _ISA.findall(text)]
+
+
 def parse_macainfo(text: str) -> tuple[list[DetectedDevice], str]:
     """Devices from the instruction sets `macainfo` lists, and why there are none when there are none."""
     devices, undescribed = [], []
-    for index, isa in enumerate(name.lower() for name in _ISA.findall(text)):
+    for index, isa in enumerate(architectures(text)):
         chip = chip_by_device_name(tilehal_chips(), isa)
         if chip is None:
             undescribed.append(isa)

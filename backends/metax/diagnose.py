@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 from importlib.util import find_spec
 
 from backends.metax.build import toolchain
 from backends.metax.detect import detection, find_tool
 from backends.metax.dialect import MACA
 from core.codegen import host
-from core.codegen.simt import library_folders
-from core.errors import ToolchainNotFound
+from core.codegen.simt import load_library
+from core.errors import DeviceUnavailable, ToolchainNotFound
 from core.hardware import Chip
 from core.plugins import Finding, Severity
 
@@ -67,19 +66,9 @@ def _simulator() -> list[Finding]:
 
 
 def _runtime() -> list[Finding]:
-    for folder in (*library_folders(MACA), None):
-        try:
-            ctypes.CDLL(str(folder / MACA.runtime_library) if folder is not None else MACA.runtime_library)
-        except OSError:
-            continue
-        return []
-    looked = ", ".join(str(folder) for folder in library_folders(MACA))
-    return [
-        Finding(
-            "metax-runtime-missing",
-            "warning",
-            f"{MACA.runtime_library} cannot be loaded; looked in {looked} and the loader's path",
-            "set MACA_PATH, and LD_LIBRARY_PATH to its lib folder",
-            ("run",),
-        )
-    ]
+    try:
+        load_library(MACA)
+    except DeviceUnavailable as error:
+        hint = "set MACA_PATH, and LD_LIBRARY_PATH to its lib folder"
+        return [Finding("metax-runtime-missing", "warning", error.message, hint, ("run",))]
+    return []

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from backends.metax.dialect import MACA
-from core.codegen.simt import library_folders
+from core.codegen.simt import load_library
 from core.compiler import BuiltKernel, LoweredKernel, Toolchain
-from core.errors import BuildFailed
+from core.errors import BuildFailed, DeviceUnavailable
 from core.hardware import Chip
 from core.plugins import BuildRequest
 
@@ -35,17 +35,15 @@ class Compiler:
 @lru_cache(maxsize=1)
 def find() -> Compiler | None:
     """The compiler, when the runtime library is installed and has it."""
-    for folder in (*library_folders(MACA), None):
-        path = str(folder / MACA.runtime_library) if folder is not None else MACA.runtime_library
-        try:
-            library = ctypes.CDLL(path)
-            version = library.mcrtcVersion
-        except (OSError, AttributeError):
-            continue
-        major, minor = ctypes.c_int(), ctypes.c_int()
-        if version(ctypes.byref(major), ctypes.byref(minor)) == 0:
-            return Compiler(library, f"{major.value}.{minor.value}", path)
-    return None
+    try:
+        library = load_library(MACA)
+        version = library.mcrtcVersion
+    except (DeviceUnavailable, AttributeError):
+        return None
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    if version(ctypes.byref(major), ctypes.byref(minor)) != 0:
+        return None
+    return Compiler(library, f"{major.value}.{minor.value}", library._name)
 
 
 def build(

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from functools import lru_cache
 
-from backends.metax.detect import find_tool
+from backends.metax.detect import architectures, find_tool
 from backends.metax.dialect import MACA
 from core.codegen.simt import compiler_toolchain
 from core.compiler import Toolchain
@@ -15,7 +14,6 @@ from core.hardware import Chip
 
 #: Overrides the architecture, as in the vendor's own tools.
 ARCHITECTURE_VARIABLE = "MACA_ARCH"
-_ISA = re.compile(r"Name:\s+\S*?(XCORE\d+[a-zA-Z]*)", re.IGNORECASE)
 _TIMEOUT_S = 5.0
 
 
@@ -45,7 +43,7 @@ def device_architectures() -> tuple[str, ...]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    return tuple(name.lower() for name in _ISA.findall(done.stdout))
+    return tuple(architectures(done.stdout))
 
 
 def mxcc_toolchain(chip: Chip) -> Toolchain:

@@ -9,6 +9,7 @@ import pytest
 from backends.metax import plugin
 from backends.metax.detect import detect, parse_macainfo, parse_mx_smi
 from core.hardware import load_chips
+from core.plugins import DetectedDevice, Detection
 
 MX_SMI = """\
 mx-smi  version: 2.2.6
@@ -143,3 +144,22 @@ def test_a_chip_whose_waves_are_unknown_can_do_nothing():
     n260 = next(chip for chip in load_chips("backends.metax") if chip.name == "n260")
     unknown = next(f for f in plugin.tilehal_diagnose(n260) if f.code == "metax-wave-unknown")
     assert set(unknown.blocks) == {"compile", "build", "run", "simulate"}
+
+
+def test_a_device_without_its_runtime_library_says_every_place_looked_at(tmp_path, monkeypatch):
+    found = Detection((DetectedDevice("c500", 0, "as planted"),), "as planted")
+    monkeypatch.setattr("backends.metax.diagnose.detection", lambda: found)
+    monkeypatch.setenv("MACA_PATH", str(tmp_path))
+    findings = {finding.code: finding for finding in plugin.tilehal_diagnose(load_chips("backends.metax")[0])}
+    missing = findings["metax-runtime-missing"]
+    assert missing.blocks == ("run",)
+    for folder in ("lib", "lib64"):
+        assert str(tmp_path / folder / "libmcruntime.so") in missing.message
+
+
+def test_a_device_with_its_runtime_library_is_not_said_to_lack_it(sdk, monkeypatch):
+    found = Detection((DetectedDevice("c500", 0, "as planted"),), "as planted")
+    monkeypatch.setattr("backends.metax.diagnose.detection", lambda: found)
+    codes = {finding.code for finding in plugin.tilehal_diagnose(load_chips("backends.metax")[0])}
+    assert "metax-device" in codes
+    assert "metax-runtime-missing" not in codes

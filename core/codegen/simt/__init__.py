@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from core.codegen.simt.dialect import Dialect as Dialect
     from core.codegen.simt.launching import Runtime as Runtime
     from core.codegen.simt.launching import SimtLauncher as SimtLauncher
-    from core.codegen.simt.launching import library_folders as library_folders
+    from core.codegen.simt.launching import load_library as load_library
     from core.codegen.simt.lowering import include_folder as include_folder
     from core.codegen.simt.lowering import lower as lower
     from core.codegen.simt.matrix import MatrixPlan as MatrixPlan
@@ -33,7 +33,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "building": ("build", "compiler_toolchain", "find_compiler"),
         "dialect": ("STOCK", "CompileStep", "Dialect"),
-        "launching": ("Runtime", "SimtLauncher", "library_folders"),
+        "launching": ("Runtime", "SimtLauncher", "load_library"),
         "lowering": ("include_folder", "lower"),
         "matrix": ("MatrixPlan", "Product", "choose"),
         "plan": ("CompiledPlan", "Launch"),

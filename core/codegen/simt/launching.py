@@ -34,7 +34,7 @@ class Runtime:
 
     def __init__(self, dialect: Dialect) -> None:
         self.prefix = dialect.runtime_prefix
-        self._library = _load(dialect)
+        self._library = load_library(dialect)
         self._module_load = self._function("ModuleLoadData", ctypes.POINTER(_POINTER), _POINTER)
         self._get_function = self._function("ModuleGetFunction", ctypes.POINTER(_POINTER), _POINTER, ctypes.c_char_p)
         self._set_device = self._function("SetDevice", ctypes.c_int)
@@ -101,9 +101,15 @@ class Runtime:
         self.check(self._synchronize(stream), "StreamSynchronize", doing)
 
 
-def _load(dialect: Dialect) -> ctypes.CDLL:
+def load_library(dialect: Dialect) -> ctypes.CDLL:
+    """The vendor's runtime library: under each SDK root, then where the loader looks.
+
+    Raises:
+        DeviceUnavailable: it cannot be loaded; names every place that was looked at.
+    """
     looked = []
-    for folder in (*library_folders(dialect), None):
+    folders = [root / folder for root in sdk_roots(dialect) for folder in dialect.runtime_folders]
+    for folder in (*folders, None):
         path = str(folder / dialect.runtime_library) if folder is not None else dialect.runtime_library
         try:
             return ctypes.CDLL(path)
@@ -117,11 +123,6 @@ def _load(dialect: Dialect) -> ctypes.CDLL:
         "(`tilehal compile`: --run --simulate)",
         details={"looked": looked},
     )
-
-
-def library_folders(dialect: Dialect) -> list[Path]:
-    """Folders of the vendor's runtime library: under each SDK root."""
-    return [root / folder for root in sdk_roots(dialect) for folder in dialect.runtime_folders]
 
 
 def sdk_roots(dialect: Dialect) -> list[Path]:

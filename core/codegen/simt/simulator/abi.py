@@ -64,7 +64,7 @@ class Fault(ctypes.Structure):
         ("thread", ctypes.c_int32),
         ("other_thread", ctypes.c_int32),
         ("block", ctypes.c_uint32 * 3),
-        ("reserved", ctypes.c_uint32),
+        ("is_local", ctypes.c_uint32),
         ("offset", ctypes.c_int64),
         ("buffer_bytes", ctypes.c_uint64),
         ("buffer", ctypes.c_char * 96),

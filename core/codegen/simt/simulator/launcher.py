@@ -114,6 +114,7 @@ class SimulatedKernel:
                 kernel=name,
                 target=self._lowered.target,
                 source=self._lines,
+                regions=memory.regions,
                 block_extents=block,
                 checked=self._checked,
             )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.codegen.simt.simulator.abi import Fault, FaultKind
+from core.codegen.simt.simulator.rewrite import accessed_names, local_arrays
 from core.errors import LaunchError
 
 _HINTS = {
@@ -29,6 +30,7 @@ def launch_error(
     kernel: str,
     target: str,
     source: Sequence[str],
+    regions: Sequence[tuple[str, int, int]],
     block_extents: Sequence[int],
     checked: bool,
 ) -> LaunchError:
@@ -36,23 +38,37 @@ def launch_error(
 
     Args:
         source: lines of the generated source.
+        regions: name, address and bytes of each global buffer.
         block_extents: threads of a block along x, y and z.
     """
     kind = FaultKind(fault.kind)
+    line = int(fault.line)
+    statement = source[line - 1].strip() if 0 < line <= len(source) else ""
+    if fault.is_local:
+        fault.buffer = " or ".join(
+            accessed_names(statement, local_arrays(source), writes=bool(fault.is_write))
+        ).encode()
+    elif fault.buffer and not fault.is_shared:
+        _name_mentioned(fault, statement, regions)
     thread = _index(fault.thread, block_extents)
     block = tuple(fault.block)
     buffer = fault.buffer.decode(errors="replace")
     detail = fault.detail.decode(errors="replace")
     where = f"thread {thread} of block {block}"
     other = f"thread {_index(fault.other_thread, block_extents)}" if fault.other_thread >= 0 else detail or "another"
-    space = "shared" if fault.is_shared else "global"
+    space = "local" if fault.is_local else "shared" if fault.is_shared else "global"
     access = "writes" if fault.is_write else "reads"
-    place = f"{fault.size} bytes at byte {fault.offset} of {space} buffer {buffer} ({fault.buffer_bytes} bytes)"
+    place = (
+        f"{fault.size} bytes of {space} array {buffer or 'whose name the line does not tell'}"
+        if fault.is_local
+        else f"{fault.size} bytes at byte {fault.offset} of {space} buffer {buffer} ({fault.buffer_bytes} bytes)"
+    )
     match kind:
         case FaultKind.OUT_OF_BOUNDS:
             text = f"out of bounds: {where} {access} {place}"
         case FaultKind.ADDRESS:
-            text = f"out of bounds: {where} uses an address that is nobody's; the nearest buffer is {buffer}"
+            text = f"out of bounds: {where} uses "
+            text += f"an address that is nobody's; the nearest buffer is {buffer}" if buffer else detail or "its stack"
         case FaultKind.RACE:
             earlier = "wrote" if fault.other_is_write else "read"
             text = f"race: {where} {access} {place}, which {other} {earlier} with no barrier in between"
@@ -70,17 +86,12 @@ def launch_error(
                     f"reach: {other} has left the kernel"
                 )
         case FaultKind.MISALIGNED:
-            text = (
-                f"misaligned: {where} {access} {place}"
-                if buffer
-                else f"misaligned: {where} {access} {fault.size} bytes"
-            )
+            text = f"misaligned: {where} {access} {place}"
         case _:
             text = f"{detail} ({where})"
-    line = int(fault.line)
     lines = [f"{kernel} on the simulator of {target}: {text}"]
-    if 0 < line <= len(source):
-        lines.append(f"    generated line {line}: {source[line - 1].strip()[:160]}")
+    if statement:
+        lines.append(f"    generated line {line}: {statement[:160]}")
     if not checked:
         lines.append("    the plain simulator does not know the line: run with the option simulator='checked'")
     return LaunchError(
@@ -90,11 +101,27 @@ def launch_error(
     )
 
 
+def _name_mentioned(fault: Fault, statement: str, regions: Sequence[tuple[str, int, int]]) -> None:
+    """Names the global buffer that the statement mentions, where the nearest to the address is another.
+
+    An index that is far off leads to a neighbour.
+    """
+    places = {name: (begin, size) for name, begin, size in regions}
+    nearest = fault.buffer.decode(errors="replace")
+    mentioned = accessed_names(statement, places, writes=bool(fault.is_write))
+    if nearest not in places or not mentioned or nearest in mentioned:
+        return
+    address = places[nearest][0] + fault.offset
+    chosen = min(mentioned, key=lambda name: abs(address - places[name][0]))
+    begin, size = places[chosen]
+    fault.buffer, fault.offset, fault.buffer_bytes = chosen.encode(), address - begin, size
+
+
 def _details(fault: Fault, kind: FaultKind, buffer: str, thread: Any, block: Any) -> dict[str, Any]:
     return {
         "fault": kind.name.lower().replace("_", "-"),
         "buffer": buffer or None,
-        "offset_bytes": fault.offset if buffer else None,
+        "offset_bytes": fault.offset if buffer and not fault.is_local else None,
         "access": "write" if fault.is_write else "read",
         "access_bytes": fault.size,
         "thread": thread,

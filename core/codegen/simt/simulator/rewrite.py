@@ -13,7 +13,7 @@ Lines keep their numbers: nothing is inserted before or between them.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from core.errors import UnsupportedOp
@@ -129,3 +129,28 @@ def lines_mentioning(source: str, names: Sequence[str]) -> list[int]:
     which = {name: 1 << i for i, name in enumerate(names)}
     pattern = re.compile(r"\b(?:" + "|".join(map(re.escape, names)) + r")\b")
     return [0, *(sum(which[name] for name in set(pattern.findall(line))) for line in source.splitlines())]
+
+
+_LOCAL = re.compile(rf"^\s*{_ALIGN}{_TYPE}\s+(?P<name>[A-Za-z_]\w*)\s*(?:\[[^\[\]]+\]\s*)+;")
+_ASSIGNMENT = re.compile(r"(?<![=!<>+\-*/%&|^])[+\-*/%&|^]?=(?!=)")
+
+
+def local_arrays(lines: Sequence[str]) -> set[str]:
+    """Names of the arrays that kernels declare for each thread."""
+    return {match["name"] for line in lines if (match := _LOCAL.match(line))}
+
+
+def sides(statement: str) -> tuple[str, str]:
+    """What a statement writes and what it reads: left and right of its assignment; all is read where there is none."""
+    assignment = _ASSIGNMENT.search(statement)
+    return (statement[: assignment.start()], statement[assignment.end() :]) if assignment else ("", statement)
+
+
+def accessed_names(statement: str, names: Collection[str], *, writes: bool) -> list[str]:
+    """Which of `names` a statement mentions where it writes, or where it reads; in order, each once.
+
+    Without an assignment, all that it mentions.
+    """
+    written, read = sides(statement)
+    words = re.findall(r"[A-Za-z_]\w*", written if writes and written else read)
+    return [name for name in dict.fromkeys(words) if name in names]

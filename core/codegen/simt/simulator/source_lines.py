@@ -12,13 +12,13 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from core.codegen.simt.simulator.rewrite import sides
 from core.errors import Location
 
 if TYPE_CHECKING:
     from core.program import View
 
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_ASSIGNMENT = re.compile(r"(?<![=!<>+\-*/%&|^])[+\-*/%&|^]?=(?!=)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,7 @@ def _best(operations: list[_Operation], text: str) -> Location | None:
     code = text.partition("//")[0]
     if "__global__" in code or code.lstrip().startswith(("#", "void*")):
         return None
-    assignment = _ASSIGNMENT.search(code)
-    left, right = (code[: assignment.start()], code[assignment.end() :]) if assignment else ("", code)
+    left, right = sides(code)
     written, read = set(_WORD.findall(left)), set(_WORD.findall(right))
     best: tuple[int, Location] | None = None
     for operation in operations:

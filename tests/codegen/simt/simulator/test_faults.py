@@ -259,6 +259,78 @@ extern "C" __global__ void __launch_bounds__(64) k(float* out) {
 """
     error = fault(body)
     assert error.details["fault"] == "misaligned"
+    assert (error.details["buffer"], error.details["offset_bytes"]) == ("out", 4)
+
+
+@pytest.mark.parametrize("access", ["read", "write"])
+def test_a_misaligned_vector_of_a_threads_own_array_is_named_by_the_line(access: str) -> None:
+    statement = {
+        "read": "*(float4*)out = *(float4*)(mine + 1);",
+        "write": "*(float4*)(mine + 1) = *(float4*)(other + 0);",
+    }[access]
+    body = f"""
+extern "C" __global__ void __launch_bounds__(64) k(float* out) {{
+  __align__(16) float mine[8];
+  __align__(16) float other[4];
+  mine[0] = other[0] = out[0];
+  {statement}
+  out[4] = mine[4];
+}}
+"""
+    error = fault(body)
+    assert error.details["fault"] == "misaligned"
+    assert error.details["buffer"] == "mine"
+    assert error.details["access"] == access
+    assert error.details["offset_bytes"] is None
+    assert "16 bytes of local array mine" in error.message
+    assert "global" not in error.message
+
+
+@pytest.mark.parametrize(("align", "accepted"), [("", False), ("__align__(8) ", False), ("__align__(16) ", True)])
+def test_shared_arrays_are_aligned_as_declared_and_no_better(align: str, accepted: bool) -> None:
+    body = f"""
+extern "C" __global__ void __launch_bounds__(64) k(float* out) {{
+  __shared__ signed char before[3];
+  __shared__ {align}float row[64];
+  before[0] = 1;
+  if (threadIdx.x < 16) *(float4*)(row + threadIdx.x * 4) = *(float4*)(out + threadIdx.x * 4);
+}}
+"""
+    if accepted:
+        kernel(body, OUT, checked=True)(torch.zeros(64))
+        return
+    error = fault(body)
+    assert error.details["fault"] == "misaligned"
+    assert error.details["buffer"] == "row"
+
+
+def test_an_index_far_past_a_tensor_is_that_tensors_not_a_neighbours() -> None:
+    body = """
+extern "C" __global__ void __launch_bounds__(64) k(const float* in, const float* other, float* out) {
+  const int far = other[0];
+  out[threadIdx.x] = in[(int)threadIdx.x + far];
+}
+"""
+    parameters = [tensor("in", "float32", 64), tensor("other", "float32", 64), *OUT]
+    # Of three buffers, one at most is nearest on both sides.
+    for far in (1 << 22, -(1 << 22)):
+        launch = kernel(body, parameters, checked=True)
+        with pytest.raises(core.LaunchError) as caught:
+            launch(torch.zeros(64), torch.full((64,), float(far)), torch.zeros(64))
+        details = caught.value.details
+        assert (details["fault"], details["access"]) == ("out-of-bounds", "read")
+        assert (details["buffer"], details["offset_bytes"]) == ("in", 4 * far)
+
+
+def test_an_address_the_processor_does_not_give_names_no_buffer() -> None:
+    body = """
+extern "C" __global__ void __launch_bounds__(64) k(float* out) {
+  *(volatile float*)((1ull << 62) + threadIdx.x * 4) = out[0];
+}
+"""
+    with pytest.raises(core.LaunchError, match="nobody's or, of a vector, misaligned") as caught:
+        kernel(body, OUT)(torch.zeros(64))
+    assert caught.value.details["buffer"] is None
 
 
 def test_a_matrix_instruction_needs_the_whole_wave_even_in_plain_mode() -> None:
@@ -312,7 +384,7 @@ extern "C" __global__ void __launch_bounds__(64) k(float* out) {
 def test_a_wild_address_in_plain_mode_ends_the_launch_not_the_process() -> None:
     body = """
 extern "C" __global__ void __launch_bounds__(64) k(float* out) {
-  out[(long long)(threadIdx.x + 1) << 44] = 1;
+  out[-((long long)(threadIdx.x + 1) << 40)] = 1;
 }
 """
     for _ in range(3):

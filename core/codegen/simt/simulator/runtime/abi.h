@@ -47,12 +47,13 @@ enum FaultKind : uint32_t {
   fault_address,
 };
 
-// Thread indices are linear, -1 when there is none; lines are of the kernel's file, 0 when unknown.
+// Thread indices are linear, -1 when there is none; lines are of the kernel's file, 0 when unknown. `buffer` is empty where
+// nothing tells it: of a thread's own arrays (is_local) only the text knows the names.
 struct Fault {
   uint32_t kind, is_write, is_shared, size;
   uint32_t line, other_line, other_is_write, missing;
   int32_t thread, other_thread;
-  uint32_t block[3], reserved;
+  uint32_t block[3], is_local;
   int64_t offset;
   uint64_t buffer_bytes;
   char buffer[96];

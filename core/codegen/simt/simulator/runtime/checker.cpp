@@ -233,8 +233,12 @@ void check_global(Thread *t, Worker &w, uint64_t address, uint64_t size, AccessK
 
 } // namespace
 
-// The buffer that an address lies in or nearest to.
+// The buffer that an address lies in or nearest to. A thread's own arrays lie on its stack and have no names here.
 void name_any(Worker &w, uint64_t address, uint32_t line, Fault *f) {
+  if (address - (uint64_t)w.stacks < (uint64_t)w.thread_count * stack_bytes) {
+    f->is_local = 1;
+    return;
+  }
   const uint64_t offset = address - (uint64_t)w.arena;
   if (offset < w.arena_bytes) {
     name_shared(w, offset, line, f);

@@ -311,8 +311,9 @@ void *tilehal_sim_static_shared(int number, const char *name, uint64_t bytes, ui
   if ((size_t)number >= w.array_of_number.size()) w.array_of_number.resize((size_t)number + 1, -1);
   int &place = w.array_of_number[(size_t)number];
   if (place < 0) {
-    const uint64_t to = alignment < 16 ? 16 : alignment;
-    const uint64_t begin = (w.arena_used + to - 1) / to * to;
+    // Aligned as declared and no better, so that accesses that need more are found.
+    const uint64_t twice = 2 * alignment;
+    const uint64_t begin = (w.arena_used + twice - 1) / twice * twice + alignment;
     if (begin + bytes + gap_bytes > w.arena_bytes)
       raise_fault(t, fault_trap, SITE, "static shared arrays are larger than the simulator has room for");
     memset(w.arena + begin, 0xff, bytes);

@@ -38,6 +38,12 @@ void handle(int number, siginfo_t *info, void *context) {
   }
   if (number == SIGFPE) raise_fault(t, fault_trap, 0, "integer division by zero");
   Fault *f = begin_fault(t, fault_address, 0);
+#ifdef SI_KERNEL
+  // The processor gives no address: it has more bits than addresses have, or a vector's is no multiple of its size.
+  if (f && info->si_code == SI_KERNEL)
+    snprintf(f->detail, sizeof(f->detail), "%s", "an address that is nobody's or, of a vector, misaligned");
+  else
+#endif
   if (f) name_any(*w, (uint64_t)info->si_addr, 0, f);
   abandon(t);
 }

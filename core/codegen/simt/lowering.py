@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from core import _tilelang
 from core.codegen.alignment import with_alignments
+from core.codegen.simt.arrays import align_arrays
 from core.codegen.simt.dialect import Dialect
 from core.codegen.simt.emitter import MatrixEmitter
 from core.codegen.simt.fma import replace_products
@@ -97,7 +98,7 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
             view=program.view,
         ) from error
     names = tuple(function.name for function in modules.functions)
-    translated = _translate(modules.source, dialect, names, emitter, options, program, chip)
+    translated = _translate(align_arrays(modules.source), dialect, names, emitter, options, program, chip)
     changed = {stock: vendor for stock, vendor in translated.rewritten.items() if stock != vendor}
     if changed:
         rewrites.append(f"{dialect.name} dialect: " + ", ".join(f"{a} -> {b}" for a, b in sorted(changed.items())))

@@ -16,6 +16,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from core.codegen.simt.arrays import SHARED_PART
 from core.errors import UnsupportedOp
 
 #: The rules by name, as `k.provenance.rewrites` shows them.
@@ -100,18 +101,13 @@ class SharedPart:
     bytes: int | None
 
 
-_PART = re.compile(
-    r"\bvoid\s*\*\s*(?P<name>\w+)\s*=\s*\(\(void\s*\*\)\(\(char\s*\*\)\s*\w+\s*\+\s*(?P<offset>\d+)\)\)\s*;"
-)
-
-
 def shared_parts(source: str, total_bytes: int | None) -> tuple[SharedPart, ...]:
     """The parts that generated code cuts dynamic shared memory into (`void* As = ((void*)((char*)buffer + 0));`).
 
     A part ends at the latest where the next one begins, unless parts share a place (memory reused by a later buffer);
     what then bounds it is the end of the whole.
     """
-    found = [(match["name"], int(match["offset"])) for match in _PART.finditer(source)]
+    found = [(match["name"], int(match["offset"])) for match in SHARED_PART.finditer(source)]
     offsets = sorted({offset for _, offset in found})
     reused = len(offsets) < len(found)
     parts = []

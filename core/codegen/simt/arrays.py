@@ -8,6 +8,7 @@ is no multiple of its size is undefined. So each declaration says the alignment 
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 
 from core.codegen.alignment import _bytes_of, _occurrences, _width
 from core.errors import TileHALError
@@ -35,7 +36,7 @@ def align_arrays(source: str) -> str:
     """
     # Names are unique in a kernel, not in the file.
     starts = [0, *(match.start() for match in _KERNEL.finditer(source)), len(source)]
-    return "".join(_kernel(source[begin:end]) for begin, end in zip(starts, starts[1:], strict=False))
+    return "".join(_kernel(source[begin:end]) for begin, end in pairwise(starts))
 
 
 def _kernel(body: str) -> str:

@@ -17,7 +17,7 @@ from core.errors import LaunchError, Location
 from core.runtime.refusals import Refusals
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
 from core.runtime.symbols import SymbolSource, symbol_sources
-from core.runtime.values import as_scalar, has_memory, torch_dtype, why_unreadable
+from core.runtime.values import as_scalar, has_memory, is_recorded, torch_dtype, why_unreadable
 
 if TYPE_CHECKING:
     import torch
@@ -57,7 +57,14 @@ class Binder:
         self._fast = self._compile()
 
     def __call__(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
-        """Raises: ShapeMismatch (rank, extent, dtype), LaunchError (count, type, device, contiguity)."""
+        """Raises: ShapeMismatch (rank, extent, dtype), LaunchError (count, type, device, contiguity; a trace)."""
+        if is_recorded():
+            raise LaunchError(
+                f"{self.signature.name} is called while torch records operators, of which it is none: the graph would"
+                " be without it",
+                hint="call what k.as_torch_op(...) registers, which the graph keeps",
+                location=self.location,
+            )
         if kwargs:
             args = self._positional(args, kwargs)
         bound = self._fast(args)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import gc
 import inspect
 import sys
 import sysconfig
@@ -109,18 +110,25 @@ def load(library: Path, signature: Signature, device_type: str, payload: bytes |
 class Direct(Protocol):
     """A kernel object whose calls can become direct."""
 
+    def __call__(self, *args: Any, stream: int | None = None, **kwargs: Any) -> Any: ...
+
     def _checked_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], stream: int | None) -> Any: ...
 
     def _failed(self, error: Exception) -> Exception: ...
 
 
-def call_directly(kernel: Direct, signature: Signature, make_direct: MakeDirect) -> None:
+def call_directly(kernel: Direct, signature: Signature, make_direct: MakeDirect, replaced: Callable[..., Any]) -> None:
     """From now on Python calls the compiled check when `kernel` is called, with no function of ours in between.
 
     Python looks a call up in the object's type, so the kernel gets a type of its own, a subclass of the one it has.
     What the check does not take goes to `_checked_call`, a failure to `_failed`; both find the kernel by a weak
     reference, because no garbage collector sees what C code holds.
+
+    Args:
+        replaced: the `__call__` that this does the work of. A kernel whose class has another keeps that one.
     """
+    if type(kernel).__call__ is not replaced:
+        return
     reference = weakref.ref(kernel)
 
     def alive() -> Direct:
@@ -147,10 +155,33 @@ def call_directly(kernel: Direct, signature: Signature, make_direct: MakeDirect)
     # Of the full name, all up to the last dot is taken for the module's: a class within something has another.
     own.__module__, own.__qualname__, own.__doc__ = kind.__module__, kind.__qualname__, kind.__doc__
     own.__signature__ = _signature_of_calls(kind)
+    own.__init_subclass__ = _derived(own, kind)
     own._launch = held
+    _show(own, "__call__", replaced)
     kernel.__class__ = own
     # A type is in a cycle with itself and goes when the collector runs; what is loaded goes with the kernel.
     weakref.finalize(kernel, _call_by_python, own, kind).atexit = False
+
+
+def _show(own: type, name: str, method: Callable[..., Any]) -> None:
+    """Lets who reads the type find `method`, where the interpreter goes by the type's slot.
+
+    Dynamo reads it: of a slot it says that it cannot trace it, of a function why it may not. Setting an attribute would
+    set the slot too, so the entry is made in the type's dictionary, which the collector knows.
+    """
+    (entries,) = (found for found in gc.get_referents(own.__dict__) if isinstance(found, dict))
+    entries[name] = method
+    ctypes.pythonapi.PyType_Modified(ctypes.py_object(own))
+
+
+def _derived(own: type, kind: type) -> Any:
+    """Makes a class that is derived from one kernel's own type one that is derived from the kernel's class."""
+
+    def init_subclass(made: type[Any], /, **keywords: Any) -> None:
+        made.__bases__ = tuple(kind if base is own else base for base in made.__bases__)
+        super(made, made).__init_subclass__(**keywords)
+
+    return classmethod(init_subclass)
 
 
 def _call_by_python(own: Any, kind: Any) -> None:

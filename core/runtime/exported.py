@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -109,7 +110,7 @@ class ExportedKernel:
             if self._launcher is None:
                 self._binder = Binder(self._signature, self._artifact.metadata["device_type"])
                 self._launcher = self._runs.launcher()
-                hide_from_dynamo(ExportedKernel.__call__)
+                _hide_calls()
         arguments, symbols, outputs = self._binder(args, kwargs)
         try:
             self._launcher(*arguments, symbols=symbols, stream=stream)
@@ -131,7 +132,7 @@ class ExportedKernel:
             self._is_direct = True
             make_direct = getattr(self._launcher, "make_direct", None)
             if make_direct is not None:
-                call_directly(self, self._signature, make_direct)
+                call_directly(self, self._signature, make_direct, _CALL)
 
     def launch(self, *values: Any, symbols: Mapping[str, int] | None = None, device: int = 0, stream: int = 0) -> None:
         """Runs the kernel on addresses: nothing about shapes is checked, and torch is not needed.
@@ -184,6 +185,20 @@ class ExportedKernel:
         return number
 
 
+#: The call that the compiled one replaces.
+_CALL = ExportedKernel.__call__
+
+
+def _hide_calls() -> None:
+    """Keeps `torch.compile` out of calls, where torch is imported: by address, kernels run without it."""
+    if "torch" in sys.modules:
+        hide_from_dynamo(
+            _CALL,
+            reason="an exported kernel is no operator of torch; make it one with torch.library.custom_op, or call it"
+            " outside of the compiled function",
+        )
+
+
 def load_exported(directory: Path | str, *, device: int = 0) -> ExportedKernel:
     """Loads an exported kernel, checked against this machine.
 
@@ -208,6 +223,7 @@ def load_exported(directory: Path | str, *, device: int = 0) -> ExportedKernel:
         if artifact.metadata["device_type"] != _KINDS[kind]:
             raise ValueError(f"tensors on {artifact.metadata['device_type']} for a launch by {kind}")
         runs: _Runs = _CudaKernel(artifact, device) if kind == "cuda-driver" else _CpuKernel(artifact)
+        _hide_calls()
         return ExportedKernel(artifact, runs)
 
 

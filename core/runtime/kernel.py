@@ -63,7 +63,7 @@ class Kernel:
         self._call: Callable[..., Any] | None = None
         self._has_run = False
         self._lock = threading.RLock()
-        hide_from_dynamo(Kernel.__call__)
+        hide_from_dynamo(_CALL, reason=_OUTSIDE_OF_GRAPHS)
 
     # ------------------------------------------------------------------------------------------------ what it is
 
@@ -334,7 +334,7 @@ class Kernel:
             self._call = getattr(self._launcher, "call", None)
             make_direct = getattr(self._launcher, "make_direct", None)
             if self._call is not None and make_direct is not None:
-                call_directly(self, self._lowered.signature, make_direct)
+                call_directly(self, self._lowered.signature, make_direct, _CALL)
 
     def _prepare(self) -> Any:
         with self._lock:
@@ -375,3 +375,11 @@ class Kernel:
             else "its source is in get_kernel_source(); run it on a machine with the device, or compile it for the "
             "target cpu",
         )
+
+
+#: The call that the compiled one replaces.
+_CALL = Kernel.__call__
+_OUTSIDE_OF_GRAPHS = (
+    "a kernel object is no operator of torch; register it once, op = kernel.as_torch_op('<namespace>::<name>'),"
+    " and call op in the compiled function"
+)

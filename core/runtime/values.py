@@ -84,6 +84,13 @@ def why_unreadable(value: Any) -> tuple[str, str] | None:
     return None
 
 
+def is_recorded() -> bool:
+    """Whether torch makes a graph of the operators that are called on this thread (`make_fx`), with data in them."""
+    import torch
+
+    return torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.PROXY) is not None
+
+
 def check_stream(stream: Any, name: str, location: Location | None) -> None:
     """Raises LaunchError when what was passed as `stream=` is no handle."""
     if stream is None or (isinstance(stream, int) and not isinstance(stream, bool)):

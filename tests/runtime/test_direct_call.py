@@ -10,17 +10,18 @@ import sys
 import threading
 import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import tilelang.language as T
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import core
-from core.runtime import load_exported
+from core.runtime import ExportedKernel, load_exported
 from tests.runtime.standin import c_compiler
 
 
@@ -75,7 +76,6 @@ def test_no_python_is_between_the_call_and_the_check(kernel: Any) -> None:
     finally:
         sys.setprofile(None)
     assert called == []
-    assert type(type(kernel).__call__) is type(object.__repr__), "the interpreter's slot, with no look-up before it"
 
 
 def test_arguments_by_name_are_those_by_position(kernel: Any) -> None:
@@ -126,11 +126,18 @@ def test_what_does_not_fit_is_told_as_before_the_first_call(
 def test_an_output_without_memory_is_not_written(kernel: Any) -> None:
     """Where a mode makes tensors that stand for others, torch's address of one is null."""
     a, b, c = torch.ones(8), torch.zeros(8), torch.zeros(8)
-    with FakeTensorMode(allow_non_fake_inputs=True):
-        with pytest.raises(core.LaunchError, match="an output that torch allocates here is a FakeTensor"):
-            kernel(a, 2.0)
-        kernel(a, b, 2.0, c)
-    torch.testing.assert_close((b, c), (a * 2, a + 2))
+    for others_too in (True, False):
+        with FakeTensorMode(allow_non_fake_inputs=others_too):
+            with pytest.raises(core.LaunchError, match="an output that torch allocates here is a FakeTensor"):
+                kernel(a, 2.0)
+            kernel(a, b, 2.0, c)
+        torch.testing.assert_close((b, c), (a * 2, a + 2))
+
+
+def test_a_graph_made_of_operators_is_not_made_without_the_kernel(kernel: Any) -> None:
+    with pytest.raises(core.LaunchError, match="is called while torch records operators") as caught:
+        make_fx(lambda x: kernel(x + 1, 2.0)[0] * 3)(torch.ones(8))
+    assert "as_torch_op" in caught.value.hint
 
 
 class Seen(TorchDispatchMode):
@@ -157,7 +164,7 @@ def test_a_mode_sees_the_outputs_made_whatever_was_active_when_the_first_were() 
     for kernel in (first, second, second):
         with Seen() as seen:
             made = kernel(a, 2.0)
-        assert seen.operators == ["aten.empty_like.default"] * 2
+        assert seen.operators == ["aten.empty.memory_format"] * 2
         torch.testing.assert_close(tuple(made), (a * 2, a + 2))
 
 
@@ -227,6 +234,63 @@ def test_it_is_still_a_kernel() -> None:
     torch.testing.assert_close(fresh(torch.ones(8), 3.0)[0], torch.full((8,), 3.0))
 
 
+def counting(kind: Any) -> Any:
+    """A class of kernels that count their calls."""
+
+    class Counting(kind):  # type: ignore[misc]
+        calls = 0
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return super().__call__(*args, **kwargs)
+
+    return Counting
+
+
+@pytest.mark.parametrize("called_before", [False, True])
+def test_a_call_of_a_class_s_own_is_always_what_is_called(kernel: Any, tmp_path: Path, called_before: bool) -> None:
+    fresh: Any = core.compile(two_outputs(), target="cpu", out_idx=[1, 3])
+    if isinstance(kernel, ExportedKernel):
+        fresh = load_exported(kernel.directory)
+    plain = type(fresh)
+    if called_before:
+        fresh(torch.zeros(8), 1.0)
+    fresh.__class__ = counting(plain)
+    for _ in range(3):
+        torch.testing.assert_close(fresh(torch.ones(8), 2.0)[0], torch.full((8,), 2.0))
+    assert fresh.calls == 3
+
+
+def test_a_class_derived_from_a_kernel_s_own_type_is_one_of_any_kernel(kernel: Any) -> None:
+    plain = type(kernel).__base__
+    kind = counting(type(kernel))
+    assert kind.__mro__ == (kind, *plain.__mro__)
+    other: Any = load_exported(kernel.directory) if plain is ExportedKernel else compiled()
+    other.__class__ = kind
+    for _ in range(2):
+        torch.testing.assert_close(other(torch.ones(8), 3.0)[0], torch.full((8,), 3.0))
+    assert other.calls == 2
+
+
+def test_what_a_class_asks_of_those_derived_from_it_is_asked() -> None:
+    class Registering(core.Kernel):
+        derived: ClassVar[list[Any]] = []
+
+        def __init_subclass__(cls, mark: int = 0) -> None:
+            cls.derived.append((cls.__name__, mark))
+
+    kernel = core.compile(two_outputs(), target="cpu", out_idx=[1, 3])
+    kernel.__class__ = Registering
+    kernel(torch.zeros(8), 1.0)
+    Registering.derived.clear()
+
+    class Derived(type(kernel), mark=7):  # type: ignore[misc]
+        pass
+
+    assert Registering.derived == [("Derived", 7)]
+    assert Derived.__base__ is Registering
+
+
 def test_kernels_go_when_nobody_holds_them_and_take_what_they_loaded_along() -> None:
     kernel = compiled()
     reference, own = weakref.ref(kernel), type(kernel)
@@ -286,10 +350,9 @@ def test_kernels_of_one_library_are_told_apart() -> None:
 
 def test_the_export_is_called_directly_too(tmp_path: Path) -> None:
     loaded = load_exported(compiled().export(tmp_path / "out"))
-    assert "__call__" in vars(type(loaded))
-    assert inspect.isfunction(vars(type(loaded))["__call__"])
+    assert type(loaded) is ExportedKernel
     loaded(torch.zeros(8), 1.0)
-    assert not inspect.isfunction(vars(type(loaded))["__call__"])
+    assert type(loaded).__base__ is ExportedKernel
 
 
 def test_the_collector_may_call_an_export_that_is_being_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from torch._dynamo.testing import CompileCounterWithBackend
 
 import core
+from core.runtime import load_exported
 
 
 def scale() -> Any:
@@ -148,6 +150,19 @@ def test_a_kernel_that_is_not_registered_breaks_the_graph_and_is_right(scaled: c
             torch.testing.assert_close(compiled(x), (x + 1) * 6)
         with pytest.raises(core.ShapeMismatch, match="axis 1 must be 64"):
             compiled(torch.randn(3, 65))
+
+
+@pytest.mark.parametrize("called_before", [False, True])
+def test_a_graph_that_may_not_break_says_how_a_kernel_gets_into_it(tmp_path: Path, called_before: bool) -> None:
+    x = torch.randn(3, 64)
+    kernel = core.compile(scale(), target="cpu", out_idx=[2])
+    exported = load_exported(kernel.export(tmp_path / "out"))
+    for called, way in ((kernel, r"kernel\.as_torch_op\("), (exported, r"torch\.library\.custom_op")):
+        if called_before:
+            called(x, 2.0)
+        torch._dynamo.reset()
+        with pytest.raises(torch._dynamo.exc.Unsupported, match=way):
+            torch.compile(lambda x, k=called: k(x, 2.0) * 3, backend="eager", fullgraph=True)(x)
 
 
 def test_gradients_go_through_the_backward_that_was_given(scaled: core.Kernel) -> None:

@@ -72,16 +72,9 @@ static PyObject *tilehal_packed(int rank, const long long *shape) {
     return tuple;
 }
 
-// Whether an output may be made past torch's dispatcher: no mode is active that would make something else, and what is
-// made on the thread's current device is on this one.
-static int tilehal_past_dispatcher(tilehal_state *state, int device) {
+// Whether no mode is active that would see an output being made, and may make something else of it.
+static int tilehal_unseen(tilehal_state *state) {
     int overflow = 0;
-    (void)device;
-#if TILEHAL_CUDA
-    void *current = NULL;
-    if (!state->devices[device].ready || tilehal_driver.current_context(&current) != 0) return 0;
-    if (current != state->devices[device].context) return 0;
-#endif
     PyObject *count = PyObject_CallObject(state->modes, NULL);
     if (count == NULL) {
         PyErr_Clear();
@@ -92,6 +85,18 @@ static int tilehal_past_dispatcher(tilehal_state *state, int device) {
     return none;
 }
 
+// Whether an output may be made past torch's dispatcher: what is made on the thread's current device is on this one.
+static int tilehal_past_dispatcher(tilehal_state *state, int device) {
+    (void)state;
+    (void)device;
+#if TILEHAL_CUDA
+    void *current = NULL;
+    if (!state->devices[device].ready || tilehal_driver.current_context(&current) != 0) return 0;
+    if (current != state->devices[device].context) return 0;
+#endif
+    return 1;
+}
+
 // A new tensor for output `number`. The allocators say of each output: the dtype; the function that takes (shape,
 // strides, dtype) past the dispatcher, or None, and these arguments where they are fixed, or None; the function that
 // takes (shape) or (shape, strides), and its arguments where they are fixed, or None. Without strides it is packed.
@@ -99,6 +104,10 @@ static PyObject *tilehal_make(tilehal_state *state, int device, int number, int 
                               const long long *strides) {
     if (device < 0 || device >= TILEHAL_DEVICES) {
         PyErr_SetString(PyExc_RuntimeError, "a device index beyond what the launcher keeps");
+        return NULL;
+    }
+    if (!tilehal_unseen(state)) {  // the binder knows what a mode makes of a call
+        PyErr_SetString(PyExc_RuntimeError, "a mode is active");
         return NULL;
     }
     if (state->made[device] == NULL) {

@@ -119,7 +119,7 @@ static PyObject *tilehal_make_direct(PyObject *self, PyObject *const *args, Py_s
     direct->next = tilehal_directs;
     tilehal_directs = direct;
     PyObject *bases = PyTuple_New(1), *type = NULL, *made = NULL;
-    tilehal_spec spec = {name, 0, 0, 0, slots};
+    tilehal_spec spec = {name, 0, 0, TILEHAL_BASE_TYPE, slots};
     if (bases == NULL) goto failed;
     PyTuple_SetItem(bases, 0, tilehal_again(args[0]));
     type = PyType_FromSpecWithBases(&spec, bases);

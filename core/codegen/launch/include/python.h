@@ -14,6 +14,7 @@ typedef struct { const char *name; tilehal_method function; int flags; const cha
 typedef struct { int slot; void *function; } tilehal_slot;
 typedef struct { const char *name; int size, item_size; unsigned flags; tilehal_slot *slots; } tilehal_spec;
 #define TILEHAL_SLOT_CALL 50
+#define TILEHAL_BASE_TYPE (1u << 10)
 
 extern PyObject *PyExc_RuntimeError;
 extern char PyLong_Type[], PyBool_Type[], PyFloat_Type[];

@@ -20,6 +20,7 @@ from core.program.nodes import (
     Break,
     Buffer,
     Choose,
+    Compare,
     Continue,
     Expr,
     Fill,
@@ -52,7 +53,7 @@ def check(view: View) -> None:
 
     Raises:
         ShapeMismatch: a size below 0; a view of more bytes than its memory has; a region or index provably outside its
-            buffer; operands whose shapes do not fit.
+            buffer, or beyond the type it is counted in; operands whose shapes do not fit.
         UnsupportedOp: `break`, `continue` or `T.thread_return` out of a `T.Parallel`.
     """
     memories: dict[Storage, Buffer] = {}
@@ -122,6 +123,10 @@ def _statement(stmt: Stmt, state: _State) -> _State:
         case Launch(grid=grid, body=body):
             ranges = dict(state.ranges)
             for var, extent in grid:
+                blocks = constant_int(extent)
+                if blocks is not None and blocks < 0:
+                    # TVM folds in 32 bits: `T.ceildiv` of nearly 2^31 elements is negative.
+                    _refuse_wrapped(f"a grid of {blocks} blocks", stmt.location)
                 _bind(ranges, loop_range(var, Interval(0, 0, True), bounds(extent, ranges)))
             _body(body, replace(state, ranges=ranges))
         case Parallel(vars=variables, extents=extents, body=body):
@@ -132,6 +137,10 @@ def _statement(stmt: Stmt, state: _State) -> _State:
         case For(var=var, start=start, extent=extent, body=body):
             _elements(stmt, (start, extent), state)
             ranges = dict(state.ranges)
+            rounds = constant_int(extent)
+            if rounds is not None and rounds < -(2**14):
+                # A little below 0 is a loop that runs from 1 to nothing; the tiles of -2^31 elements are these many.
+                _refuse_wrapped(f"a loop of {rounds} rounds", stmt.location)
             _bind(ranges, loop_range(var, bounds(start, ranges), bounds(extent, ranges)))
             leaves = any(isinstance(s, Break | Continue | ThreadReturn) for s in walk.statements(body))
             _body(body, replace(state, ranges=ranges, certain=state.certain and not leaves, loop_inside=True))
@@ -172,6 +181,32 @@ def _refuse_jump(word: str, stmt: Stmt) -> None:
     )
 
 
+# -- 32 bits ---------------------------------------------------------------------------------------------------------
+
+
+def _check_counted(expr: Expr, state: _State, location: Location | None, extent: int = 1) -> None:
+    """Refuses an index, or a side of a comparison, that leaves int32: it would count as below 0.
+
+    Args:
+        extent: elements from there on that are accessed.
+    """
+    interval = bounds(expr, state.ranges) if expr.dtype == "int32" else None
+    if interval is None or not interval.exact or not interval.variables:
+        return
+    low, high = interval.low, interval.high + extent - 1
+    if low < -(2**31) or high >= 2**31:
+        _refuse_wrapped(f"{expression_text(expr)} reaches {low if low < -(2**31) else high}", location)
+
+
+def _refuse_wrapped(what: str, location: Location | None) -> None:
+    raise ShapeMismatch(
+        f"{what}: an int32 that has wrapped around, or will",
+        hint="count in int64: make the grid, or the loop's bounds, of `T.int64(size)` in place of `size`, and what is "
+        "computed with their variables has 64 bits too",
+        location=location,
+    )
+
+
 # -- regions ---------------------------------------------------------------------------------------------------------
 
 
@@ -180,6 +215,7 @@ def _regions(stmt: Stmt, state: _State) -> None:
         for dim in range(region.buffer.rank):
             start = bounds(region.mins[dim], state.ranges)
             extent, size = constant_int(region.extents[dim]), constant_int(region.buffer.shape[dim])
+            _check_counted(region.mins[dim], state, stmt.location, extent or 1)
             if start is None or extent is None or size is None or extent <= 0:
                 continue
             if region.buffer.scope in _ON_CHIP:
@@ -239,6 +275,9 @@ def _elements(stmt: Stmt, exprs: tuple[Expr, ...], state: _State) -> None:
 def _loads(expr: Expr, state: _State, location: Location | None) -> None:
     if isinstance(expr, Load):
         _element(expr.buffer, expr.indices, state, location)
+    if isinstance(expr, Compare):
+        for side in (expr.a, expr.b):
+            _check_counted(side, state, location)
     if isinstance(expr, Choose):
         _loads(expr.condition, state, location)
         maybe = replace(state, certain=False)
@@ -256,6 +295,8 @@ def _loads(expr: Expr, state: _State, location: Location | None) -> None:
 
 
 def _element(buffer: Buffer, indices: tuple[Expr, ...], state: _State, location: Location | None) -> None:
+    for index in indices:
+        _check_counted(index, state, location)
     if not state.certain:
         return
     for dim, index in enumerate(indices):

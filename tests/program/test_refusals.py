@@ -72,6 +72,71 @@ def test_safe_values_that_are_all_kept(padded):
     assert Program(main).view
 
 
+NEAR = 2**31 - 1
+
+
+def copied_near_the_limit(blocks, block, guarded=False):
+    @T.prim_func
+    def main(A: T.Tensor((NEAR,), "int8"), B: T.Tensor((NEAR,), "int8")):
+        with T.Kernel(blocks, threads=128) as bx:
+            for i in T.Parallel(block):
+                if guarded:
+                    if bx * block + i < NEAR:
+                        B[bx * block + i] = A[bx * block + i]
+                else:
+                    B[bx * block + i] = A[bx * block + i]
+
+    return main
+
+
+def test_a_grid_that_wrapped_around():
+    """TVM folds `2147483647 + 1023` in 32 bits: the launch had no blocks, and the output was never written."""
+    error = refused(copied_near_the_limit(T.ceildiv(NEAR, 1024), 1024), ShapeMismatch, "with T.Kernel(blocks")
+    assert "a grid of -2097152 blocks" in error.message
+    assert "T.int64(size)" in error.hint
+
+
+@pytest.mark.parametrize(("guarded", "line"), [(False, "B[bx * block + i] = A"), (True, "if bx * block + i < NEAR")])
+def test_an_index_that_wraps_around(guarded, line):
+    """Below 0 it passes for inside: the last block wrote in front of the tensor."""
+    prim_func = copied_near_the_limit((NEAR - 1) // 1000 + 1, 1000, guarded)
+    error = refused(prim_func, ShapeMismatch, line)
+    assert "(bx * 1000) + i reaches 2147483999" in error.message
+
+
+def test_a_tile_that_wraps_around():
+    @T.prim_func
+    def main(A: T.Tensor((NEAR,), "int8"), B: T.Tensor((NEAR,), "int8")):
+        with T.Kernel((NEAR - 1) // 1000 + 1, threads=128) as bx:
+            tile = T.alloc_shared((1000,), "int8")
+            T.copy(A[bx * 1000], tile)
+            T.copy(tile, B[bx * 1000])
+
+    assert "bx * 1000 reaches 2147483999" in refused(main, ShapeMismatch, "T.copy(A[bx * 1000], tile)").message
+
+
+def test_a_loop_that_wrapped_around():
+    @T.prim_func
+    def main(A: T.Tensor((NEAR,), "int8"), B: T.Tensor((1024,), "int8")):
+        with T.Kernel(1, threads=128):
+            tile = T.alloc_shared((1024,), "int8")
+            for k in T.serial(T.ceildiv(NEAR, 1024)):
+                T.copy(A[k * 1024], tile)
+                T.copy(tile, B)
+
+    assert "a loop of -2097152 rounds" in refused(main, ShapeMismatch, "for k in T.serial(").message
+
+
+@pytest.mark.parametrize("block", [1000, 1024])
+@pytest.mark.parametrize("guarded", [False, True])
+def test_sizes_near_the_limit_counted_in_64_bits(block, guarded):
+    assert Program(copied_near_the_limit(T.ceildiv(T.int64(NEAR), block), block, guarded)).view
+
+
+def test_an_index_that_just_fits():
+    assert Program(copied_near_the_limit(2**21, 1024)).view
+
+
 def test_fill_past_the_end_of_a_shared_buffer():
     @T.prim_func
     def main(A: T.Tensor((8,), "float32")):

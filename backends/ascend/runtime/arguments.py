@@ -13,6 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from core.errors import LaunchError, Location
+from core.program import LARGEST_INT32_SIZE
 from core.runtime import Expression, Extent, TensorArgument
 
 if TYPE_CHECKING:
@@ -77,8 +78,15 @@ class LaunchPlan:
         """The grid to launch, x first; a looped kernel gets one block per core, as far as there are so many.
 
         Raises:
-            LaunchError: more blocks than the runtime counts.
+            LaunchError: more blocks than the runtime counts, or a dimension that is too large for its 32 bits.
         """
+        for name in self._counted:
+            if values[name] > LARGEST_INT32_SIZE:
+                raise LaunchError(
+                    f"{self.kernel}: {name} = {values[name]:,} is too large: the kernel counts it in 32 bits, up to "
+                    f"{LARGEST_INT32_SIZE:,}",
+                    hint=f'declare it T.dynamic("{name}", "int64")',
+                )
         extents = [max(0, extent(values)) for extent in self.grid]
         x, y, z = (*extents, 1, 1, 1)[:3]
         total = x * y * z
@@ -90,6 +98,11 @@ class LaunchPlan:
                 hint="compile with options={'blockify': True}: the kernel then loops over its blocks",
             )
         return x, y, z
+
+    @cached_property
+    def _counted(self) -> tuple[str, ...]:
+        """Symbolic dimensions that the module takes as 32-bit integers."""
+        return tuple(slot.name for slot in self.slots if slot.role == "symbol" and slot.type == "i32")
 
     @cached_property
     def memory_slots(self) -> tuple[Slot, ...]:

@@ -21,6 +21,7 @@ from backends.ascend.runtime.acl import Acl
 from backends.ascend.runtime.arguments import LaunchPlan, Slot, number_bytes
 from backends.ascend.runtime.packing import Packer
 from backends.ascend.tests.standin.machine import CALLS, OTHER_STREAM, STREAM, Machine, ascend_machine, build_runtime
+from core.runtime import Extent
 from tests.kernels import Case, all_kernels
 
 CHIPS = ("ascend:910b3", "ascend:950pr_9589")
@@ -393,3 +394,14 @@ def test_numbers_wrap_and_round_like_the_kernels_types() -> None:
     assert number_bytes(1e300, "f32") == struct.pack("<f", float("inf"))
     assert number_bytes(1.5, "bf16") == bytes.fromhex("c03f")
     assert number_bytes(1e6, "f16") == struct.pack("<e", float("inf"))
+
+
+def test_a_dimension_beyond_what_the_module_counts_is_refused() -> None:
+    """Passed as i32 it would wrap, and so would a tile's end computed from it."""
+    slot = Slot("symbol", "m", "i32")
+    wide = Slot("symbol", "n", "i64")
+    plan = LaunchPlan("kernel", "main", (slot, wide), (Extent("(m + 7)//8"),), True)
+    assert plan.blocks({"m": 2**31 - 2**24, "n": 2**40}, 20) == (20, 1, 1)
+    with pytest.raises(core.LaunchError, match="m = 2,130,706,433 is too large") as caught:
+        plan.blocks({"m": 2**31 - 2**24 + 1, "n": 1}, 20)
+    assert caught.value.hint == 'declare it T.dynamic("m", "int64")'

@@ -143,3 +143,24 @@ def test_the_loaded_function_refuses_what_is_no_tensor(cpu: Compile) -> None:
         launcher(3)
     with pytest.raises(LaunchError, match="takes 1 arguments"):
         launcher(torch.zeros(100), 5)
+
+
+def test_sizes_that_32_bits_cannot_count_are_refused(cpu: Compile) -> None:
+    """Rounded up to whole tiles they wrapped around: the launch had no blocks, and nothing was written."""
+    m = T.dynamic("m")
+
+    @T.prim_func
+    def kernel(X: T.Tensor((m,), "int8")):
+        with T.Kernel(T.ceildiv(m, 1024)) as bx:
+            for i in T.Parallel(1024):
+                X[bx * 1024 + i] = T.int8(1)
+
+    compiled = cpu(kernel)
+    for size in (2**31 - 5, 2**32 + 5):  # memory that is never touched
+        with pytest.raises(
+            LaunchError, match=r'm is too large.* up to 2130706432; declare it T.dynamic\("m", "int64"\)'
+        ):
+            compiled(torch.empty(size, dtype=torch.int8))
+    small = torch.zeros(1500, dtype=torch.int8)
+    compiled(small)
+    assert small.sum() == 1500

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from core.codegen.cpp.block import BlockWriter
 from core.codegen.cpp.expressions import Expressions
@@ -16,7 +17,7 @@ from core.codegen.cpp.types import PREAMBLE_TYPES, cpp_type, is_narrow_float
 from core.codegen.cpp.usage import element_span, mentioned_buffers
 from core.codegen.cpp.writer import Writer, string_literal
 from core.program import walk
-from core.program.nodes import Buffer, If, Launch, Parameter, Stmt, Var, View
+from core.program.nodes import LARGEST_INT32_SIZE, Buffer, If, Launch, Parameter, Stmt, Var, View
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,9 @@ class _SourceWriter:
         self.out.line(f"TILE_EXPORT const char* {name}({', '.join(self._host_parameters())}) {{")
         with self.out.indented():
             self.out.line("tile::Status status;")
+            for var, given in self._counted.items():
+                self.out.line(f"if ({given} > {LARGEST_INT32_SIZE}) return {string_literal(_too_large(var))};")
+                self.out.line(f"const int32_t {self.names.of(var)} = int32_t({given});")
             self._host_body(self.view.body)
             self.out.line("return status.message;")
         self.out.line("}")
@@ -125,13 +129,26 @@ class _SourceWriter:
         for parameter in self.view.parameters:
             name = self.names.of(_item(parameter))
             parameters.append(f"{self._parameter_type(parameter)} {name}")
-        parameters += [f"{self.expressions.index_type(var.dtype)} {self.names.of(var)}" for var in self.view.symbols]
-        return parameters
+        return parameters + [
+            f"int64_t {self._counted[var]}"
+            if var in self._counted
+            else f"{self.expressions.index_type(var.dtype)} {self.names.of(var)}"
+            for var in self.view.symbols
+        ]
+
+    @cached_property
+    def _counted(self) -> dict[Var, str]:
+        """Symbolic dimensions that are counted in 32 bits, and under which name they arrive, in 64."""
+        return {
+            var: self.names.fresh(f"{self.names.of(var)}_given")
+            for var in self.view.symbols
+            if self.expressions.index_type(var.dtype) == "int32_t"
+        }
 
     def _host_types(self) -> tuple[str, ...]:
         """Dtypes of the host function's arguments, as they are passed."""
         types = ["handle" if p.buffer is not None else self._passed(_item(p).dtype) for p in self.view.parameters]
-        return (*types, *(self._passed(var.dtype) for var in self.view.symbols))
+        return (*types, *("int64" if v in self._counted else self._passed(v.dtype) for v in self.view.symbols))
 
     def _passed(self, dtype: str) -> str:
         return "int64" if self.expressions.index_type(dtype) == "int64_t" else dtype
@@ -193,7 +210,8 @@ class _SourceWriter:
                 read = f"data_of<{kind.removesuffix('*')}>" if parameter.buffer is not None else f"number_of<{kind}>"
                 values.append(f"tile::{read}(arguments[{position}])")
             for position, var in enumerate(self.view.symbols, len(self.view.parameters)):
-                values.append(f"tile::number_of<{self.expressions.index_type(var.dtype)}>(arguments[{position}])")
+                kind = "int64_t" if var in self._counted else self.expressions.index_type(var.dtype)
+                values.append(f"tile::number_of<{kind}>(arguments[{position}])")
             self.out.line(f"const char* failed = {host}({', '.join(values)});")
             self.out.line('if (failed != nullptr) return tile::raise_error("RuntimeError", failed);')
             self.out.line("*result = TVMFFIAny{};")
@@ -205,6 +223,13 @@ def _item(parameter: Parameter) -> Buffer | Var:
     item = parameter.buffer if parameter.buffer is not None else parameter.scalar
     assert item is not None
     return item
+
+
+def _too_large(var: Var) -> str:
+    return (
+        f"{var.name} is too large: the kernel counts it in 32 bits, up to {LARGEST_INT32_SIZE}; "
+        f'declare it T.dynamic("{var.name}", "int64")'
+    )
 
 
 def _needs_wide_indices(view: View) -> bool:

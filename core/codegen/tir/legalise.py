@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from core.codegen.tir import bits, copies, narrow, order, products, views
+from core.codegen.tir import bits, copies, narrow, order, products, slices, views
 from core.codegen.tir.differences import NO_SPECIALISATION, Difference, Remedy, Rule, differences
 from core.errors import UnsupportedOp
 from core.program.nodes import For, Stmt
@@ -74,6 +74,11 @@ def legalise(program: Program, chip: Chip, options: CompileOptions) -> Legalised
             relaxed = f"tf32: {difference.message}"
             if relaxed not in result.relaxations:
                 result.relaxations.append(relaxed)
+    result.prim_func, lines = slices.one_by_one(result.prim_func)
+    if lines:
+        at = ", ".join(str(line) for line in sorted(set(lines)))
+        moved = "elements of a slice that begins at no multiple of its length move one by one"
+        result.rewrites.append(f"{moved} (line {at})")
     # All of the function: what the view folds away or does not know is arithmetic too.
     result.prim_func, changed = narrow.wrap(result.prim_func)
     if changed:

@@ -16,6 +16,26 @@ def new_figure(width_inches: float, height_inches: float) -> Any:
     Raises:
         TileHALError: matplotlib is not installed.
     """
+    canvas_of, figure_of = _matplotlib()
+    figure = figure_of(figsize=(width_inches, height_inches), dpi=120, layout="constrained")
+    canvas_of(figure)
+    return figure
+
+
+def check_picture(path: Path) -> None:
+    """Refuses a picture that could not be drawn, before the work whose result it would show.
+
+    Raises:
+        TileHALError: matplotlib is not installed, or the suffix is that of no format.
+    """
+    if path.suffix.lower().removeprefix(".") not in _matplotlib()[0].get_supported_filetypes():
+        raise TileHALError(
+            f"{path} cannot be drawn: its name ends in no format of pictures", hint="name a .png, .svg or .pdf file"
+        )
+
+
+def _matplotlib() -> tuple[Any, Any]:
+    """Its classes of canvases and figures. pyplot is not used: it would pick a backend by what displays there are."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -23,10 +43,7 @@ def new_figure(width_inches: float, height_inches: float) -> Any:
         raise TileHALError(
             f"drawing needs matplotlib, which cannot be imported: {error}", hint="pip install 'tilehal[plot]'"
         ) from error
-    figure = Figure(figsize=(width_inches, height_inches), dpi=120, layout="constrained")
-    # pyplot is not used: it would pick a backend by what displays there are.
-    FigureCanvasAgg(figure)
-    return figure
+    return FigureCanvasAgg, Figure
 
 
 def log_ticks(low: float, high: float, most: int = 9) -> list[float]:
@@ -76,6 +93,6 @@ def save_figure(figure: Any, path: Path) -> None:
     try:
         # Neither the date nor random identifiers, so that the same figures give the same file; text stays text.
         with rc_context({"svg.hashsalt": "tilehal", "svg.fonttype": "none"}):
-            figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+            figure.savefig(path, metadata={"Date": None} if path.suffix.lower() == ".svg" else None)
     except (OSError, ValueError) as error:
         raise TileHALError(f"{path} cannot be written: {error}", hint="name a .png, .svg or .pdf file") from error

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
-from core._drawing import label_log_axis, log_ticks, new_figure
+from core._drawing import check_picture, label_log_axis, log_ticks, new_figure
+from core.errors import TileHALError
 
 
 @pytest.mark.parametrize(
@@ -21,6 +23,17 @@ from core._drawing import label_log_axis, log_ticks, new_figure
 )
 def test_ticks_are_round_and_few(low: float, high: float, ticks: list[float]) -> None:
     assert log_ticks(low, high) == pytest.approx(ticks)
+
+
+@pytest.mark.parametrize("name", ["a.svg", "a.PNG", "a.b.pdf"])
+def test_a_picture_of_a_known_format_is_accepted(name: str) -> None:
+    check_picture(Path(name))
+
+
+@pytest.mark.parametrize("name", ["a", "a.txt", ".svg", "svg"])
+def test_a_picture_of_no_known_format_is_refused(name: str) -> None:
+    with pytest.raises(TileHALError, match="ends in no format"):
+        check_picture(Path(name))
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.93, 1.08), (0.066, 0.118), (0.3, 1.4), (0.047, 11), (1e-6, 40)])

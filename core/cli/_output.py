@@ -92,6 +92,19 @@ def check_writable(path: Path | None, option: str) -> None:
         raise TileHALError(f"{option} {path}: no permission to write it", hint="name a file that you may write")
 
 
+def check_drawable(path: Path | None, option: str) -> None:
+    """Refuses a picture that cannot be drawn or written, before the work whose result it would show. None is none.
+
+    Raises:
+        TileHALError: as :func:`check_writable`; or matplotlib is not installed, or the suffix is that of no format.
+    """
+    check_writable(path, option)
+    if path is not None:
+        from core._drawing import check_picture
+
+        check_picture(path)
+
+
 def write_file(path: Path, data: str | bytes, option: str) -> None:
     """Writes a whole file or, when that fails, none: what was there stays.
 

@@ -12,7 +12,8 @@ import typer
 
 from core.cli._durations import METAVAR, seconds_of
 from core.cli._kernels import parse_parameters
-from core.cli._output import check_writable, console, print_json
+from core.cli._options import refuse_idle_options
+from core.cli._output import check_drawable, check_writable, console, print_json
 from core.errors import BaselineError
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
     help="Record what kernels cost as a file for git, show it, and say what got slower since.",
 )
 
@@ -48,8 +48,12 @@ Target = Annotated[str, typer.Option(help="Chip of the kernels that name none: c
 Param = Annotated[
     list[str] | None, typer.Option(metavar="NAME=VALUE", help="Argument of the kernels named here; repeat it for each.")
 ]
-Passes = Annotated[int | None, typer.Option(min=1, help="Times everything is measured, each in a new process. [5]")]
-RepeatMs = Annotated[float | None, typer.Option(min=0.1, help="Milliseconds to sample one time for. [50]")]
+Passes = Annotated[
+    int | None, typer.Option(min=1, metavar="COUNT", help="Times everything is measured, each in a new process. [5]")
+]
+RepeatMs = Annotated[
+    float | None, typer.Option(min=0.1, metavar="MS", help="Milliseconds to sample one time for. [50]")
+]
 ClockOption = Annotated[HostClock | None, typer.Option(help="Clock of kernels that run on the CPU. [wall]")]
 Timeout = Annotated[
     str | None, typer.Option(metavar=METAVAR, help="What a kernel may take in a pass, compiling too. [300s]")
@@ -120,6 +124,7 @@ def show(
 
 @app.command()
 def compare(
+    context: typer.Context,
     old: Annotated[str, typer.Argument(help="A snapshot, or live:PATH: the build in a source tree or of a Python.")],
     new: Annotated[str, typer.Argument(help="The same; `live` is this build.")] = LIVE,
     kernel: Annotated[
@@ -128,9 +133,16 @@ def compare(
     suite: Suite = None,
     target: Target = "auto",
     param: Param = None,
-    confidence: Annotated[float, typer.Option(min=0.5, max=0.9999, help="That no regression is a false alarm.")] = 0.95,
-    tolerance: Annotated[float, typer.Option(min=0, max=10, help="Slowdown that does not matter.")] = 0.03,
-    sensitivity: Annotated[float, typer.Option(min=0, max=10, help="Slowdown that must not go unseen.")] = 0.10,
+    confidence: Annotated[
+        float,
+        typer.Option(min=0.5, max=0.9999, metavar="SHARE", help="How sure it is that no regression is a false alarm."),
+    ] = 0.95,
+    tolerance: Annotated[
+        float, typer.Option(min=0, max=10, metavar="SHARE", help="Slowdown that does not matter.")
+    ] = 0.03,
+    sensitivity: Annotated[
+        float, typer.Option(min=0, max=10, metavar="SHARE", help="Slowdown that must not go unseen.")
+    ] = 0.10,
     any_chip: Annotated[bool, typer.Option(help="Compare recordings of different chips.")] = False,
     picture: Annotated[Path | None, typer.Option(help="Draw ratios and intervals: .svg, .png or .pdf.")] = None,
     save: Annotated[Path | None, typer.Option(help="Write what was measured now as a snapshot.")] = None,
@@ -148,12 +160,13 @@ def compare(
     from core.tuning.baseline import compare as compare_baselines
     from core.tuning.baseline.rendering import print_comparison
 
-    check_writable(picture, "--picture")
+    check_drawable(picture, "--picture")
     check_writable(save, "--save")
     sides = [_build(name) or _read(name) for name in (old, new)]
     builds = [side for side in sides if isinstance(side, Build)]
     if save is not None and not isinstance(sides[1], Build):
         raise typer.BadParameter("--save keeps what was measured now, but NEW is a file already")
+    refuse_idle_options(context, *_compared(len(builds)))
     recorded = next((side for side in sides if isinstance(side, Snapshot)), None)
     measured: Iterator[Snapshot] = iter(())
     if recorded is None:
@@ -175,6 +188,17 @@ def compare(
         print_comparison(comparison, console())
     if comparison.regressions:
         raise typer.Exit(REGRESSED_STATUS)
+
+
+def _compared(builds: int) -> tuple[str, tuple[str, ...]]:
+    """In words, what compares snapshots and so many builds, and the parameters of :func:`compare` that it takes."""
+    judging = ("old", "new", "confidence", "tolerance", "sensitivity", "any_chip", "picture", "save", "as_json")
+    measuring = ("passes", "repeat_ms", "clock", "timeout")
+    if builds == 2:
+        return "two builds", (*judging, *measuring, "kernel", "suite", "target", "param")
+    if builds == 1:
+        return "a snapshot, which says what to measure,", (*judging, *measuring)
+    return "two snapshots, of which nothing is measured,", judging
 
 
 def _build(name: str) -> Build | None:

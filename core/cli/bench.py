@@ -11,7 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from core.cli._durations import METAVAR, seconds_of
-from core.cli._output import check_writable, console, write_file
+from core.cli._options import refuse_idle_options
+from core.cli._output import check_drawable, check_writable, console, write_file
 from core.errors import BenchError
 
 #: How long each contender is sampled, milliseconds, in a whole run and in a quick one.
@@ -19,6 +20,7 @@ _REPEAT_MS, _QUICK_REPEAT_MS = 60.0, 20.0
 
 
 def bench(
+    context: typer.Context,
     operator: Annotated[
         list[str] | None,
         typer.Argument(help="gemm, softmax, layernorm, rmsnorm, attention, mla, launch; default: all."),
@@ -29,14 +31,24 @@ def bench(
         typer.Option(help="standard, quick or small; default: standard, and small on the CPU."),
     ] = None,
     tuned: Annotated[bool, typer.Option("--tuned", help="Measure what the results store holds too.")] = False,
-    raw: Annotated[bool, typer.Option(help="Measure the same kernels through raw tilelang too.")] = True,
-    quick: Annotated[bool, typer.Option("--quick", help="Few shapes, sampled briefly, no raw tilelang.")] = False,
-    budget: Annotated[str | None, typer.Option(metavar=METAVAR, help="Time for everything: 90s, 10m, 2h.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="Kernels compiled at once; default: one for each CPU.")] = None,
-    repeat_ms: Annotated[
-        float | None, typer.Option(help="How long each contender of a row is sampled, with cold and with warm caches.")
+    raw: Annotated[
+        bool | None,
+        typer.Option(
+            "--raw/--no-raw", help="Measure the same kernels through raw tilelang too; default: yes, not with --quick."
+        ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the inputs; default: another one each time.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Few shapes, sampled briefly, without raw tilelang.")] = False,
+    budget: Annotated[str | None, typer.Option(metavar=METAVAR, help="Time for everything: 90s, 10m, 2h.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, metavar="COUNT", help="Kernels compiled at once; default: one for each CPU.")
+    ] = None,
+    repeat_ms: Annotated[
+        float | None,
+        typer.Option(
+            min=0.1, metavar="MS", help="How long each contender of a row is sampled, with cold and with warm caches."
+        ),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the inputs; default: another one each time.")] = None,
     json_file: Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write everything as JSON.")] = None,
     picture: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Draw a roofline with the points on it: .svg, .png, .pdf.")
@@ -55,13 +67,24 @@ def bench(
     process of its own, its contenders in turn. Tiles are the first choice of the chip's rules.
     """
     budget_s = None if budget is None else seconds_of(budget, "--budget")
-    for path, option in ((json_file, "--json"), (picture, "--picture"), (page, "--markdown")):
-        check_writable(path, option)
+    check_writable(json_file, "--json")
+    check_drawable(picture, "--picture")
+    check_writable(page, "--markdown")
     if from_file is not None:
+        refuse_idle_options(context, "--from", ("from_file", "json_file", "picture", "page"))
         document = _read(from_file)
     else:
         document = _measure(
-            operator or [], target, suite, tuned, raw and not quick, quick, budget_s, jobs, repeat_ms, seed
+            operator or [],
+            target,
+            suite,
+            tuned,
+            not quick if raw is None else raw,
+            quick,
+            budget_s,
+            jobs,
+            repeat_ms,
+            seed,
         )
     if json_file is not None:
         write_file(json_file, json.dumps(document, indent=1) + "\n", "--json")

@@ -56,7 +56,9 @@ def compile_(
     to_stdout = emit is Emit.source and output is None and not as_json
     if to_stdout and run:
         raise typer.BadParameter("--emit source fills stdout, where --run reports: give --output, or --json")
-    check_writable(output if emit else None, "--output")
+    if output is not None and emit is None:
+        raise typer.BadParameter("--output is where --emit writes: say --emit source, or --emit binary")
+    check_writable(output, "--output")
     limit_s = None if timeout is None else seconds_of(timeout, "--timeout")
     parameters, sizes = parse_parameters(param or ()), parse_dynamic(dynamic or (), measured=run)
     taken = sorted(parameters.keys() & inspect.signature(compile_kernel).parameters.keys())

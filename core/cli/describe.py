@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from core.cli._output import check_writable, console, print_json
+from core.cli._options import refuse_idle_options
+from core.cli._output import check_drawable, console, print_json
 from core.errors import DeviceUnavailable, TileHALError
 
 if TYPE_CHECKING:
@@ -18,8 +19,18 @@ if TYPE_CHECKING:
 #: Exit status when the device says something else than the descriptor.
 DIFFERENT_STATUS = 1
 
+#: Parameters of :func:`describe` that each way of describing chips takes, besides their names.
+_TAKES = {
+    "--roofline": ("roofline", "dtype"),
+    "--verify": ("verify", "as_json"),
+    "--json": ("as_json", "sources", "compare"),  # it is the same document with the sources, of one chip or several
+    "--compare": ("compare",),
+    "a description": ("sources",),
+}
+
 
 def describe(
+    context: typer.Context,
     target: list[str] = typer.Option(
         [], "--target", "-t", help="vendor or vendor:chip, also with changes: metax:c500+shared=128KiB."
     ),
@@ -31,24 +42,30 @@ def describe(
     sources: bool = typer.Option(False, "--sources", help="Show where each figure comes from."),
     verify: bool = typer.Option(False, "--verify", help="Ask device and vendor's tools; show what differs."),
     roofline: Path | None = typer.Option(None, "--roofline", metavar="FILE", help="Draw rooflines into a picture."),
-    dtype: str | None = typer.Option(None, "--dtype", help="Operand type of --roofline (default: float16)."),
+    dtype: str | None = typer.Option(
+        None, "--dtype", help="Operand type of --roofline; default: several for one chip, float16 for more."
+    ),
 ) -> None:
     """Describe chips: compute units, memories, matrix instructions, peak rates, limits.
 
     A figure nobody has published prints as unknown; nothing is guessed. Without a target, every chip is listed.
     """
     if schema:
+        refuse_idle_options(context, "--schema", ("schema", "as_json"))
         from core.hardware.document import json_schema
 
         print_json(json_schema())
         return
     wanted = [*target, *(targets or ())]
     if list_all or not wanted:
-        if wanted or compare or verify or sources or roofline:
+        if wanted or compare or verify or sources or roofline or dtype:
             raise typer.BadParameter("name the targets, or use --list alone (or with --json)")
         _list(as_json=as_json)
         return
-    check_writable(roofline, "--roofline")
+    asked = {"--roofline": roofline is not None, "--verify": verify, "--json": as_json, "--compare": compare}
+    mode = next((option for option, given in asked.items() if given), "a description")
+    refuse_idle_options(context, mode, ("target", "targets", *_TAKES[mode]))
+    check_drawable(roofline, "--roofline")
     resolved = [_resolve(name) for name in wanted]
     chips = [one.chip for one in resolved]
     if roofline is not None:

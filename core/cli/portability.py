@@ -70,6 +70,8 @@ def _chips(items: Sequence[str]) -> list[Chip]:
     from core.target import chip
 
     names = [name.strip() for item in items for name in item.split(",") if name.strip()]
+    if items and not names:
+        raise typer.BadParameter("--target names no chip")
     chips = [chip(name) for name in names] or [backend.chips()[0] for backend in manager().load_all()]
     return list({one.target: one for one in chips}.values())
 

@@ -14,6 +14,7 @@ import typer
 
 from core.cli._durations import METAVAR, seconds_of
 from core.cli._kernels import DynamicExtent, dynamic_arguments, load_kernel, parse_dynamic, parse_parameters
+from core.cli._options import refuse_idle_options
 from core.cli._output import check_writable, console, print_json, write_file
 from core.errors import KernelError, TuningError
 
@@ -26,8 +27,17 @@ if TYPE_CHECKING:
 #: Exit status of a run that Ctrl-C ended, as shells have it.
 INTERRUPTED_STATUS = 130
 
+#: Parameters of :func:`tune` that each thing done with the store takes, besides `--store` and `--json`.
+_TAKES = {
+    "--list": ("show", "kernel", "target"),
+    "--export": ("export", "kernel", "target", "fastest"),
+    "--import": ("import_",),
+    "--clear": ("clear", "kernel", "target"),
+}
+
 
 def tune(
+    context: typer.Context,
     kernel: Annotated[
         str | None,
         typer.Argument(
@@ -92,6 +102,10 @@ def tune(
     ]
     if len(asked) > 1:
         raise typer.BadParameter(f"{' and '.join(asked)} are different commands")
+    if asked:
+        refuse_idle_options(context, asked[0], ("store", "as_json", *_TAKES[asked[0]]))
+    elif fastest is not None:
+        raise typer.BadParameter("--fastest goes with --export")
     if show:
         _list(results, kernel, target, as_json)
     elif export is not None:

@@ -70,9 +70,12 @@ def _roofs(chips: Sequence[Chip], dtype: str | None) -> list[Roofline]:
         for chip in chips:
             found += [roof for roof in rooflines(chip) if roof.dtype == (dtype or "float16")][:1]
     if not found:
-        missing = ", ".join(chip.target for chip in chips)
+        names = ", ".join(chip.target for chip in chips)
+        peak = f"the peak rate for {dtype}" if dtype else "a peak rate"
+        drawable = ", ".join(sorted({roof.dtype for chip in chips for roof in rooflines(chip)}))
+        known = f"`python -m core.describe --target {chips[0].target}` shows what is known"
         raise DescriptorError(
-            f"no roofline can be drawn for {missing}: a peak rate or the memory bandwidth is unknown",
-            hint=f"`python -m core.describe --target {chips[0].target}` shows what is known",
+            f"no roofline can be drawn for {names}: {peak} or the memory bandwidth is unknown",
+            hint=f"there are roofs for {drawable}" if drawable else known,
         )
     return found

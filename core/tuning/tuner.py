@@ -173,10 +173,10 @@ def _check_numbers(
     repeat_ms: float,
 ) -> None:
     """Before anything is compiled: what means nothing would be taken for a fault of the candidates, and remembered."""
-    if isinstance(candidates, int) and candidates < 1:
-        raise TuningError(f"candidates={candidates}: there is nothing to measure", hint="at least 1")
     for name, count in (("candidates", candidates), ("jobs", jobs)):
-        if count is not None and (not isinstance(count, int) or count < 0):
+        if count is None and name == "jobs":
+            continue
+        if not isinstance(count, int) or count < 1:
             raise TuningError(f"{name}={count!r} is no number of {name}", hint="pass an integer of 1 or more")
     for name, value in (
         ("budget_s", budget_s),

@@ -196,7 +196,7 @@ def test_mistakes_are_said_before_anything_is_measured(tmp_path, capsys):
     assert command(["bench", "conv", "--target", "cpu"]) == 2
     assert "no operator 'conv'" in _unwrapped(capsys.readouterr().err)
     assert command(["bench", "--json", str(tmp_path / "none" / "x.json")]) == 2
-    assert "there is no folder" in _unwrapped(capsys.readouterr().out)  # whoever writes --json reads JSON
+    assert "there is no folder" in _unwrapped(capsys.readouterr().err)  # the JSON goes into a file
     (tmp_path / "x.json").write_text("[]")
     assert command(["bench", "--from", str(tmp_path / "x.json")]) == 2
     assert "no benchmark's JSON" in _unwrapped(capsys.readouterr().err)

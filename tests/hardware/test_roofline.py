@@ -83,6 +83,12 @@ def test_nothing_to_draw_is_an_error(tmp_path):
     assert not (tmp_path / "roofs.png").exists()
 
 
+def test_a_type_without_a_roof_is_named_with_those_that_have_one(tmp_path):
+    with pytest.raises(DescriptorError, match="the peak rate for float12") as caught:
+        draw_rooflines([H200], tmp_path / "roofs.png", "float12")
+    assert "bfloat16, float16, float32" in caught.value.hint
+
+
 def test_without_matplotlib_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
     with pytest.raises(TileHALError, match="needs matplotlib") as caught:

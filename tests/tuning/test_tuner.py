@@ -188,9 +188,10 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            ({"candidates": 0}, "there is nothing to measure"),
+            ({"candidates": 0}, "candidates=0 is no number of candidates"),
             ({"candidates": "x"}, "candidates='x' is no number of candidates"),
             ({"jobs": -1}, "jobs=-1 is no number of jobs"),
+            ({"jobs": 0}, "jobs=0 is no number of jobs"),
             ({"budget_s": "1m"}, "budget_s='1m', and it is a number of 0 or more"),
             ({"budget_s": -1}, "budget_s=-1"),
             ({"timeout_s": 0}, "timeout_s=0"),

@@ -80,7 +80,11 @@ def test_the_comparison_has_a_column_per_chip(describe):
     assert ["bandwidth", "1.49 TB/s (m)", "4.8 TB/s", "unknown"] in lines
     assert ["lanes per wave", "64", "32", "–"] in lines
     assert ["f16 matrix peak", "280 TFLOP/s (3p)", "989.5 TFLOP/s", "294.9 TFLOP/s (3p)"] in lines
-    assert ["f16 ridge, FLOP/byte", "188", "206", "unknown"] in lines
+    assert ["f16 ridge, FLOP/byte", "188 (3p, m)", "206", "unknown"] in lines
+    assert ["f64 matrix peak", "unknown", "67 TFLOP/s", "–"] in lines  # an instruction without a rate; no instruction
+    assert ["f8 matrix peak", "–", "1979 TFLOP/s", "–"] in lines
+    assert ["f64 vector peak", "unknown", "34 TFLOP/s", "unknown"] in lines
+    assert not any(line[0].startswith("f4 ") for line in lines), "a row that is described for none of them"
 
 
 def test_the_list_has_every_chip_and_marks_the_defaults(describe):
@@ -97,6 +101,8 @@ def test_sources_are_spelled_out_with_their_figures_and_remarks(describe):
     assert "[H200DS] NVIDIA H200 datasheet, as quoted (sparse figures halved) vendor-quoted" in printed
     assert "rates.matrix.float16.ops_per_s 989.5 TFLOP/s" in printed
     assert "rates.matrix.float16.clock_hz 1.83 GHz not published; it fits the peak" in printed
+    assert "memories.shared.carveouts_bytes 0 B, 8 KiB, 16 KiB" in printed
+    assert "limits.block_dim 1024 × 1024 × 64" in printed
 
 
 @pytest.mark.parametrize("target", ["metax", "cuda:h200", "ascend:910b3", "cpu", "metax:c500+shared=128KiB"])

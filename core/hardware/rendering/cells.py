@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from core.hardware.model import Chip
 
 UNKNOWN = "unknown"
+#: What the descriptor has none of, or what has no meaning on the chip.
+NONE = "–"
 
 #: Figures of these trusts are marked where no room is left for the key of their source.
 TRUST_MARKS = {"measured": "m", "derived": "d", "third-party": "3p", "what-if": "?"}
@@ -39,7 +41,8 @@ def value_text(value: Any, path: str, dtype: str | None = None) -> str:
         return UNKNOWN
     field = path.rpartition(".")[2]
     if isinstance(value, (tuple, list)):
-        return " × ".join(value_text(item, path) for item in value)
+        # Sizes in bytes are choices; other numbers are the extents of one thing.
+        return (", " if dimension_of(field) else " × ").join(value_text(item, path) for item in value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
     text = format_quantity(value, dimension_of(field))
@@ -62,11 +65,16 @@ def marked(chip: Chip, path: str, dtype: str | None = None, *, suffix: str = "")
     """A figure with a mark when its source is weak: `280 TFLOP/s (3p)`. The suffix goes between them."""
     value = chip.figure(path)
     text = Text(value_text(value, path, dtype) + suffix, style="dim" if value is None else "")
-    source = chip.source_of(path) if value is not None else None
-    mark = TRUST_MARKS.get(source.trust) if source else None
-    if mark:
-        text.append(f" ({mark})", style="dim")
+    found = mark(chip, path) if value is not None else None
+    if found:
+        text.append(f" ({found})", style="dim")
     return text
+
+
+def mark(chip: Chip, path: str) -> str | None:
+    """The mark of a figure whose source is weak: `3p`; None for others."""
+    source = chip.source_of(path)
+    return TRUST_MARKS.get(source.trust) if source else None
 
 
 def has_waves(chip: Chip) -> bool:

@@ -8,7 +8,7 @@ from rich.table import Table
 from rich.text import Text
 
 from core.hardware.figures import records
-from core.hardware.rendering.cells import UNKNOWN, cell, has_waves, heading, indented, short_type, table, value_text
+from core.hardware.rendering.cells import UNKNOWN, cell, has_waves, heading, indented, short_type, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -128,11 +128,6 @@ def _print_memories(chip: Chip, console: Console) -> None:
 
 
 def _detail(chip: Chip, path: str, label: str) -> Text:
-    value = chip.figure(path)
-    if isinstance(value, tuple):
-        key = chip.source_key_of(path)
-        shown = Text(", ".join(value_text(item, path) for item in value))
-        return Text(f"{label} ").append_text(shown).append(f" [{key}]" if key else "", style="dim")
     return Text(f"{label} ").append_text(cell(chip, path))
 
 

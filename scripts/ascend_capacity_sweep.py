@@ -60,10 +60,10 @@ def ask(chip: Chip, source: str, entry: str) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--kernel", default="")
-    parser.add_argument("--report", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=2, help="kernels compiled at once (%(default)s)")
+    parser.add_argument("--kernel", default="", help="only this one: gemm, softmax or attention")
+    parser.add_argument("--report", action="store_true", help="compile nothing: show what the file has")
     arguments = parser.parse_args()
     if not arguments.report:
         sweep(arguments.jobs, arguments.kernel)

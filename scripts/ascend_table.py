@@ -114,10 +114,10 @@ def table(found: list[Row]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--topic", choices=TOPICS)
-    parser.add_argument("--name", default="")
-    parser.add_argument("--write", action="store_true")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--topic", choices=TOPICS, help="only kernels of this topic")
+    parser.add_argument("--name", default="", help="only kernels whose name contains this")
+    parser.add_argument("--write", action="store_true", help="replace the table in docs/ascend.md")
     arguments = parser.parse_args()
     found = []
     for row in rows([case for case in all_kernels(arguments.topic) if arguments.name in case.name]):

@@ -118,11 +118,17 @@ def show(found: list[Outcome], say: Callable[[str], None] = print) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", default="auto")
-    parser.add_argument("--trials", type=int, default=3)
-    parser.add_argument("--passes", type=int, default=8)
-    parser.add_argument("--slowdown", type=float, default=1.10)
-    parser.add_argument("--clock", choices=["wall", "processor"], default="wall")
+    parser.add_argument("--target", default="auto", help="chip to measure on, which must be here (%(default)s)")
+    parser.add_argument("--trials", type=int, default=3, help="times the three pairs are compared (%(default)s)")
+    parser.add_argument(
+        "--passes", type=int, default=8, help="times everything is measured in a recording (%(default)s)"
+    )
+    parser.add_argument(
+        "--slowdown", type=float, default=1.10, help="length of the planted loop over that of the other (%(default)s)"
+    )
+    parser.add_argument(
+        "--clock", choices=["wall", "processor"], default="wall", help="clock of kernels on the CPU (%(default)s)"
+    )
     parser.add_argument("--json", type=Path, help="also write the outcomes here")
     arguments = parser.parse_args()
     on_cpu = core.chip(arguments.target).vendor == "cpu"

@@ -359,13 +359,15 @@ def _all(result: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.Tensor,
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--target", default="auto")
+    parser.add_argument("--target", default="auto", help="chip to compile for and to run on (%(default)s)")
     parser.add_argument("--cases", type=int, default=20, help="of each operator")
-    parser.add_argument("--operators", nargs="*", default=[], choices=list(MAKERS))
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--build-only", action="store_true")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--operators", nargs="*", default=[], choices=list(MAKERS), help="only these; default: all")
+    parser.add_argument("--seed", type=int, default=0, help="of the cases and their data (%(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="kernels compiled at once; default: one for each CPU"
+    )
+    parser.add_argument("--build-only", action="store_true", help="compile, run nothing")
+    parser.add_argument("--json", type=Path, help="write every outcome here")
     arguments = parser.parse_args()
     device = (
         "cuda"

@@ -117,8 +117,8 @@ def compare(kernel: dict[str, Any]) -> dict[str, Any]:
 def main() -> int:
     """Parses the command line, prints one line a kernel and the mean error of each operator's variant."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS)
-    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS, help="only kernels of these; default: all")
+    parser.add_argument("--jobs", type=int, default=1, help="kernels compiled at once (%(default)s)")
     options = parser.parse_args()
     errors: dict[str, list[float]] = {}
     with ProcessPoolExecutor(options.jobs) as pool:

@@ -432,13 +432,27 @@ def environment() -> dict[str, Any]:
 def main() -> int:
     """Parses the command line and runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", default="cuda:h200")
-    parser.add_argument("--shapes", nargs="*", default=["x".join(map(str, shape)) for shape in SHAPES])
-    parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS)
-    parser.add_argument("--layout", default="nn", choices=("nn", "nt", "tn", "tt"))
-    parser.add_argument("--dtype", default="float16", choices=("float16", "bfloat16"))
+    parser.add_argument("--target", default="cuda:h200", help="chip to compile for (%(default)s)")
+    parser.add_argument(
+        "--shapes",
+        nargs="*",
+        default=["x".join(map(str, shape)) for shape in SHAPES],
+        help="MxNxK; default: %(default)s",
+    )
+    parser.add_argument("--kinds", nargs="*", default=KINDS, choices=KINDS, help="only these algorithms; default: all")
+    parser.add_argument(
+        "--layout",
+        default="nn",
+        choices=("nn", "nt", "tn", "tt"),
+        help="of A and B: n as they are, t transposed (%(default)s)",
+    )
+    parser.add_argument(
+        "--dtype", default="float16", choices=("float16", "bfloat16"), help="of A, B and C (%(default)s)"
+    )
     parser.add_argument("--units", type=int, default=132, help="SMs of the GPU: blocks of a persistent launch")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="kernels compiled at once; default: one for each CPU"
+    )
     parser.add_argument("--dry", action="store_true", help="no device: compile, and show what came out")
     parser.add_argument("--json", type=Path, help="write every result here")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -480,13 +494,7 @@ def main() -> int:
             result["finals"].append(event)
         else:
             result["rows"].append(event)
-            name = "x".join(map(str, event["shape"]))
-            if event["status"] == "ok":
-                figures = f"{event['ms']:.4f} ms  hot {event['hot_ms']:.4f}  cuBLAS {event['cublas_ms']:.4f}"
-                figures += f"  {event['ratio']:.3f}"
-            else:
-                figures = f"{event['status']}: {event.get('reason')}"
-            print(f"{name:17} {label(event['config'])}: {figures}", flush=True)
+            print_row(event)
         save()
 
     work: list[dict[str, Any]] = [{"shape": list(shape), "todo": [], "good": []} for shape in shapes]
@@ -495,16 +503,30 @@ def main() -> int:
     time_all([item for item in work if item["todo"]], options, take)
     result["seconds"] = time.perf_counter() - started
     save()
+    print_finals(result["finals"])
+    print(f"{result['seconds']:.0f} s")
+    return 0
+
+
+def print_row(row: dict[str, Any]) -> None:
+    """Prints what became of one kernel."""
+    if row["status"] == "ok":
+        figures = f"{row['ms']:.4f} ms  hot {row['hot_ms']:.4f}  cuBLAS {row['cublas_ms']:.4f}  {row['ratio']:.3f}"
+    else:
+        figures = f"{row['status']}: {row.get('reason')}"
+    print(f"{'x'.join(map(str, row['shape'])):17} {label(row['config'])}: {figures}", flush=True)
+
+
+def print_finals(finals: list[dict[str, Any]]) -> None:
+    """Prints the fastest kernel of each shape beside cuBLAS, as they were timed in turn; above 1 ours is faster."""
     print(f"\n{'shape':17} {'cuBLAS':>8} {'best':>8} ratio  {'hot':>6}  tile")
-    for final in result["finals"]:
+    for final in finals:
         if not final["finals"]:
             continue
         best = min(final["finals"], key=lambda item: item["ms"])
         ratio, hot = final["cublas_ms"] / best["ms"], final["cublas_hot_ms"] / best["hot_ms"]
         name = "x".join(map(str, final["final"]))
         print(f"{name:17} {final['cublas_ms']:8.4f} {best['ms']:8.4f} {ratio:.3f}  {hot:6.3f}  {label(best['config'])}")
-    print(f"{result['seconds']:.0f} s")
-    return 0
 
 
 if __name__ == "__main__":

@@ -404,13 +404,17 @@ def conclusion(name: str, kernels: dict[str, dict[str, float]]) -> list[str]:
 def main() -> int:
     """Parses the command line and runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shapes", nargs="*", default=list(SHAPES), choices=list(SHAPES))
+    parser.add_argument(
+        "--shapes", nargs="*", default=list(SHAPES), choices=list(SHAPES), help="only these; default: all"
+    )
     parser.add_argument("--match", default="", help="only configurations whose name contains this")
-    parser.add_argument("--target", default="cuda:h200")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--target", default="cuda:h200", help="chip to compile for (%(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="kernels compiled at once; default: one for each CPU"
+    )
     parser.add_argument("--dry", action="store_true", help="no device: compile, and show what came out")
     parser.add_argument("--apart", action="store_true", help="the launches of few long sequences, each by itself")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json", type=Path, help="write every result here")
     parser.add_argument("--child", type=json.loads, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:

@@ -384,11 +384,13 @@ def main() -> int:
     """Parses the command line and runs."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     names = [f"{operator}-{m}x{n}" for operator in OPERATORS for m, n in SHAPES]
-    parser.add_argument("--target", default="cuda:h200")
+    parser.add_argument("--target", default="cuda:h200", help="chip to compile for (%(default)s)")
     parser.add_argument("--rows", nargs="*", default=names, choices=names, metavar="ROW", help=", ".join(names))
-    parser.add_argument("--variants", nargs="*", default=VARIANTS, choices=VARIANTS)
+    parser.add_argument("--variants", nargs="*", default=VARIANTS, choices=VARIANTS, help="only these; default: all")
     parser.add_argument("--units", type=int, default=132, help="compute units of the GPU")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count(), help="kernels compiled at once; default: one for each CPU"
+    )
     parser.add_argument("--dry", action="store_true", help="no device: compile, and show what came out")
     parser.add_argument("--json", type=Path, help="write every result here")
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)

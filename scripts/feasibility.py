@@ -235,7 +235,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--results", type=Path, required=True, help="JSON lines, one a configuration; added to")
     parser.add_argument("--count", type=int, default=14, help="accepted, and refused, of each case")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="configurations compiled at once; default: one for each CPU",
+    )
     parser.add_argument("--targets", nargs="*", default=[], help="of the cases (all)")
     parser.add_argument("--operators", nargs="*", default=[], help="of the cases (all)")
     parser.add_argument("--launch", action="store_true", help="run what is for this machine's device")

@@ -317,10 +317,14 @@ def write(page: Path, choices: Sequence[Choice]) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--target", nargs="+", default=TARGETS)
+    parser.add_argument("--target", nargs="+", default=TARGETS, help="chips to choose for (%(default)s)")
     parser.add_argument("--operators", nargs="*", default=[], choices=OPERATORS, help="all where none is named")
-    parser.add_argument("--build", action="store_true")
-    parser.add_argument("--simulate", action="store_true")
+    parser.add_argument("--build", action="store_true", help="compile each first choice at its own shape")
+    parser.add_argument(
+        "--simulate",
+        action="store_true",
+        help="run the same tiles on a smaller problem on the simulator, and compare with torch",
+    )
     parser.add_argument("--docs", type=Path, help="page whose table is replaced, for one target")
     parser.add_argument("--json", type=Path, help="write the choices here")
     options = parser.parse_args()

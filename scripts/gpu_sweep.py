@@ -393,10 +393,15 @@ def environment() -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--json", type=Path, required=True)
+    parser.add_argument("--json", type=Path, required=True, help="write every row here; gzipped where it ends in .gz")
     parser.add_argument("--cases", nargs="*", default=[], help="operators or words of a case's label")
-    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) - 2))
-    parser.add_argument("--gpus", type=int, default=0)
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=max(1, (os.cpu_count() or 2) - 2),
+        help="candidates compiled at once; default: two fewer than there are CPUs",
+    )
+    parser.add_argument("--gpus", type=int, default=0, help="GPUs that time (0: all)")
     parser.add_argument("--budget", type=float, default=540, help="seconds")
     parser.add_argument("--refused", type=float, default=0.0, help="share of the refused candidates that are tried too")
     parser.add_argument("--limit", type=int, default=0, help="candidates per case, evenly spread (0: all)")
@@ -407,17 +412,8 @@ def main() -> None:
     chosen = [c for c in cases() if not arguments.cases or any(word in c.label for word in arguments.cases)]
     if not chosen:
         parser.error(f"no case has any of these words: {' '.join(arguments.cases)}")
-    plan: list[tuple[Case, dict[str, Any]]] = []
-    listed = json.loads(arguments.plan.read_text()) if arguments.plan and arguments.plan.exists() else {}
-    for case in chosen:
-        rows = listed[case.label] = listed.get(case.label) or enumerate_case(case, arguments.refused)
-        if arguments.limit and len(rows) > arguments.limit:
-            rows = random.Random(1).sample(rows, arguments.limit)
-        print(f"{len(rows):5d} {case.label}", flush=True)
-        plan += [(case, row) for row in rows]
+    plan = planned(chosen, arguments)
     print(f"{len(plan)} candidates, listed in {time.monotonic() - started:.0f} s", flush=True)
-    if arguments.plan:
-        arguments.plan.write_text(json.dumps(listed))
     if arguments.dry:
         return
     import torch
@@ -467,13 +463,33 @@ def main() -> None:
             if time.monotonic() > deadline:
                 process.kill()
     write()
+    report(chosen, done)
+    print(f"{time.monotonic() - started:.0f} s")
+
+
+def planned(chosen: list[Case], arguments: argparse.Namespace) -> list[tuple[Case, dict[str, Any]]]:
+    """The candidates of each case, from the file of `--plan` where it has them; that file then has them all."""
+    plan: list[tuple[Case, dict[str, Any]]] = []
+    listed = json.loads(arguments.plan.read_text()) if arguments.plan and arguments.plan.exists() else {}
+    for case in chosen:
+        rows = listed[case.label] = listed.get(case.label) or enumerate_case(case, arguments.refused)
+        if arguments.limit and len(rows) > arguments.limit:
+            rows = random.Random(1).sample(rows, arguments.limit)
+        print(f"{len(rows):5d} {case.label}", flush=True)
+        plan += [(case, row) for row in rows]
+    if arguments.plan:
+        arguments.plan.write_text(json.dumps(listed))
+    return plan
+
+
+def report(chosen: list[Case], done: list[dict[str, Any]]) -> None:
+    """Prints the fastest candidate of each case, and how many came to which end."""
     for case in chosen:
         mine = [r for r in done if r["operator"] == case.operator and r["shape"] == case.shape]
         ok = sorted((r for r in mine if r["status"] == "ok"), key=lambda r: r["ms"])
         other = {s: sum(r["status"] == s for r in mine) for s in {r["status"] for r in mine} - {"ok"}}
         best = f"{ok[0]['ms']:.4f} ms {ok[0]['tiles']}" if ok else "nothing ran"
         print(f"{case.label}: {len(ok)} ok {other or ''} best {best}")
-    print(f"{time.monotonic() - started:.0f} s")
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from core.tuning.json_process import own_output
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--target", default="cuda", help="cuda (default) or cpu")
-    parser.add_argument("--rounds", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=300, help="times each way to launch is sampled (%(default)s)")
     parser.add_argument("--calls", type=int, default=50, help="launches per round; fewer than a driver queues (1024)")
     parser.add_argument("--out", type=Path, help="write JSON here as well")
     options = parser.parse_args()

@@ -169,7 +169,7 @@ def show(found: list[Measured], load: float) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="also write the figures here")
-    parser.add_argument("--repeat", type=int, default=9)
+    parser.add_argument("--repeat", type=int, default=9, help="samples of each figure (%(default)s)")
     arguments = parser.parse_args()
     load = os.getloadavg()[0]
     found = measure(arguments.repeat)

@@ -63,7 +63,7 @@ def main() -> int:
     """Parses the command line and measures."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--size", type=int, default=4096, help="rows, and columns, of what is no product")
-    parser.add_argument("--calls", type=int, default=CALLS)
+    parser.add_argument("--calls", type=int, default=CALLS, help="calls of which the least time counts (%(default)s)")
     options = parser.parse_args()
     print("| | TileHAL, ms | torch, ms |\n| --- | --: | --: |")
     for name, (ours, theirs) in rows(options.size).items():

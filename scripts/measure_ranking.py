@@ -102,8 +102,8 @@ def measure(name: str, target: str, repeat: int) -> Row:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--target", default="cuda:h200")
-    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--target", default="cuda:h200", help="chip to rank for (%(default)s)")
+    parser.add_argument("--repeat", type=int, default=3, help="samples of each figure (%(default)s)")
     parser.add_argument("--json", type=Path, help="also write the rows there")
     options = parser.parse_args()
     from core.ops.gemm import gemm

@@ -253,10 +253,12 @@ def details(score: Score, count: int) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("sweep", type=Path)
-    parser.add_argument("--profiles", type=Path, default=None)
+    parser.add_argument("sweep", type=Path, help="file of scripts/gpu_sweep.py")
+    parser.add_argument("--profiles", type=Path, default=None, help="file of the profiles; default: beside the sweep")
     parser.add_argument("--trace", action="store_true", help="read the profiles anew")
-    parser.add_argument("--target", default=None)
+    parser.add_argument(
+        "--target", default=None, help="chip to predict for; default: the one that the sweep was measured on"
+    )
     parser.add_argument("--cases", nargs="*", default=[], help="words of the shapes to score")
     parser.add_argument("--list", type=int, default=0, help="rows to show of each shape")
     arguments = parser.parse_args()

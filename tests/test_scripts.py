@@ -92,6 +92,16 @@ class _Parsed(Exception):
     """A command line was understood; nothing runs."""
 
 
+@pytest.mark.parametrize(
+    "path", [*(ROOT / "scripts").glob("*.py"), *(ROOT / "demo").glob("*.py")], ids=lambda p: p.name
+)
+def test_every_option_has_help(path: Path) -> None:
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    options = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"]
+    silent = [ast.unparse(call.args[0]) for call in options if "help" not in [word.arg for word in call.keywords]]
+    assert not silent
+
+
 def parsed(name: str, words: list[str], monkeypatch: pytest.MonkeyPatch) -> argparse.Namespace:
     """What the program makes of a command line; SystemExit where it does not take it."""
     take = argparse.ArgumentParser.parse_args

@@ -223,15 +223,24 @@ class Kernel:
             ShapeMismatch, LaunchError: the arguments do not fit.
             DeviceUnavailable, ToolchainNotFound, BuildFailed: it cannot run here, and what to do.
         """
-        call = self._call
-        if call is not None and stream is None and not kwargs:
-            try:
-                outputs = call(*args)
-            except RuntimeError as error:
-                raise self._failed(error) from error
+        if stream is None and not kwargs:
+            outputs = self._compiled_call(args)
             if outputs is not MISS:
                 return outputs
         return self._checked_call(args, kwargs, stream)
+
+    def _compiled_call(self, args: tuple[Any, ...]) -> Any:
+        """The outputs of a call by the compiled check, or `MISS` when there is none or the arguments are not for it."""
+        if self._call is None:
+            return MISS
+        try:
+            return self._call(*args)
+        except RuntimeError as error:
+            raise self._failed(error) from error
+
+    def _has_own_call(self) -> bool:
+        """Whether its class puts something around a call."""
+        return type(self).__call__ is not _CALL
 
     def _checked_call(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], stream: int | None) -> Any:
         """A call by way of the binder, which says what is wrong with it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ import pytest
 import tilelang.language as T
 import torch
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import core
 from core.runtime import load_exported
@@ -263,3 +267,81 @@ def test_what_torch_cannot_place_or_size_is_refused() -> None:
     x = torch.zeros(70)
     into(x)
     assert x.sum() == 70
+
+
+class Noted(TorchDispatchMode):
+    """Notes torch's operators."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operators.append(str(func))
+        return func(*args, **kwargs or {})
+
+
+def test_a_call_comes_through_python_once(scale_op: Any) -> None:
+    x = torch.randn(3, 64)
+    scale_op(x, 2.0)
+    called: list[str] = []
+    sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
+    try:
+        scale_op(x, 2.0)
+    finally:
+        sys.setprofile(None)
+    assert called.count("__call__") == 1
+    assert "outside" in called
+    assert not {"below", "one", "differentiable", "forward"} & set(called)
+
+
+def test_what_torch_does_below_autograd_is_done(scale_op: Any) -> None:
+    x = torch.randn(3, 64)
+    scale_op(x, 2.0)
+    with Noted() as noted:
+        torch.testing.assert_close(scale_op(x, 2.0), x * 2)
+    assert noted.operators[0] == "tilehal_test.scale.default"
+    negated = torch.randn(3, 64, dtype=torch.complex64).conj().imag
+    assert negated.is_neg()
+    torch.testing.assert_close(scale_op(negated, 2.0), negated * 2)
+    torch.testing.assert_close(torch.func.functionalize(lambda x: scale_op(x, 2.0))(x), x * 2)
+    graph = make_fx(lambda x: scale_op(x + 1, 2.0))(x)
+    assert [node.target for node in graph.graph.nodes if "tilehal_test" in str(node.target)] == [scale_op]
+    torch.testing.assert_close(graph(x + 1), (x + 2) * 2)
+    with FakeTensorMode() as fakes:
+        assert scale_op(fakes.from_tensor(x), 2.0).shape == (3, 64)
+    with pytest.raises(core.ShapeMismatch, match="axis 1 must be 64"):
+        scale_op(torch.randn(3, 65), 2.0)
+
+
+def test_a_gradient_is_that_of_each_output() -> None:
+    def backward(context: Any, low: torch.Tensor, high: torch.Tensor) -> torch.Tensor:
+        return torch.cat([low, high.float()])
+
+    op = core.compile(split(), target="cpu", out_idx=[1, 2]).as_torch_op("tilehal_test::split_back", backward=backward)
+    x = torch.randn(64, requires_grad=True)
+    for _ in range(2):
+        x.grad = None
+        low, high = op(x)
+        (low.sum() * 3 + high.sum() * 2).backward()
+        torch.testing.assert_close(x.grad, torch.cat([torch.full((32,), 3.0), torch.full((32,), 2.0)]))
+    compiled = torch.compile(lambda x: op(x)[0] * 3, backend="aot_eager", fullgraph=True)
+    x.grad = None
+    compiled(x).sum().backward()
+    torch.testing.assert_close(x.grad, torch.cat([torch.full((32,), 3.0), torch.zeros(32)]))
+
+
+def test_a_kernel_whose_class_has_its_own_call_is_called_by_it() -> None:
+    class Counting(core.Kernel):
+        calls = 0
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            return super().__call__(*args, **kwargs)
+
+    kernel: Any = core.compile(scale(), target="cpu", out_idx=[2])
+    kernel.__class__ = Counting
+    op = kernel.as_torch_op("tilehal_test::scale_counted")
+    for _ in range(3):
+        op(torch.ones(2, 64), 2.0)
+    assert kernel.calls == 3

@@ -283,7 +283,8 @@ class Noted(TorchDispatchMode):
 
 def test_a_call_comes_through_python_once(scale_op: Any) -> None:
     x = torch.randn(3, 64)
-    scale_op(x, 2.0)
+    for _ in range(2):  # how outputs are made is worked out once
+        scale_op(x, 2.0)
     called: list[str] = []
     sys.setprofile(lambda frame, event, _: called.append(frame.f_code.co_name) if event == "call" else None)
     try:

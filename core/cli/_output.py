@@ -65,7 +65,8 @@ def print_error(error: TileHALError, *, as_json: bool) -> None:
         body = Text(f"{error.location}\n", style="bold") + body
     cause = error.__cause__
     said = cause.message if isinstance(cause, TileHALError) else str(cause)
-    if cause is not None and said not in error.message:
+    known = cause.strerror if isinstance(cause, OSError) and cause.strerror else said
+    if cause is not None and known not in error.message:
         body.append(f"\n\ncaused by {type(cause).__name__}: {said}", style="dim")
     if error.hint:
         body.append("\n\nhint: ", style="bold green")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from core.cli._durations import METAVAR, seconds_of
+from core.cli._durations import METAVAR, seconds_of, time_text
 from core.cli._kernels import parse_parameters
 from core.cli._options import refuse_idle_options
 from core.cli._output import check_drawable, check_writable, console, print_json
@@ -271,7 +271,7 @@ def _progress() -> Iterator[Callable[[Step], None]]:
 
         def step(done: Step) -> None:
             found = done.found.get("warm", {}).get("median_s")
-            what = f"{found * 1e6:.4g} us" if found is not None else str(done.found.get("status"))
+            what = time_text(found) if found is not None else str(done.found.get("status"))
             text = f"pass {done.pass_index + 1}, {done.build}: {done.case.name} {what}"
             bar.update(task, total=done.total, completed=done.done, description=text)
 

@@ -146,7 +146,11 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         document: dict[str, Any] = json.loads(path.read_text())
         found = document["format"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise BenchError(
+            f"{path} cannot be read: {error.strerror or error}", hint="`tilehal bench --json FILE` writes one"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
         raise BenchError(
             f"{path} is no benchmark's JSON: {error}", hint="`tilehal bench --json FILE` writes one"
         ) from error

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from core.cli._durations import age_of
 from core.cli._output import console, print_json
 from core.compiler.cache import Cache, CacheEntry, default
 from core.compiler.cache.entry import STAGES, Stage
@@ -29,9 +29,6 @@ app = typer.Typer(
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 OfTarget = Annotated[str | None, typer.Option("--target", help="Only kernels for this vendor or chip.")]
 OfStage = Annotated[str | None, typer.Option("--stage", help=f"Only entries of this stage: {', '.join(STAGES)}.")]
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d|w)")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
 
 @app.command("list")
@@ -112,7 +109,7 @@ def clear(
     """Remove entries: all of them, or those that fit every condition given."""
     cache = default()
     wanted = _stage(stage)
-    older_than_s = None if older_than is None else _seconds(older_than)
+    older_than_s = None if older_than is None else age_of(older_than, "--older-than")
     chosen = None if not keys else {_one(cache, key).key for key in keys}
     try:
         cleared = cache.clear(keys=chosen, stage=wanted, target=target, older_than_s=older_than_s, force=force)
@@ -176,13 +173,6 @@ def _stage(stage: str | None) -> Stage | None:
     if stage is not None:
         raise TileHALError(f"--stage {stage!r}: there is no such stage", hint=f"one of {', '.join(STAGES)}")
     return None
-
-
-def _seconds(text: str) -> float:
-    match = _DURATION.fullmatch(text.strip())
-    if match is None:
-        raise TileHALError(f"--older-than {text!r} is not an age", hint="a number and s, m, h, d or w: 12h, 7d")
-    return float(match.group(1)) * _SECONDS[match.group(2)]
 
 
 def _table(entries: list[CacheEntry]) -> Table:

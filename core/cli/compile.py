@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from core.cli._building import running_tools_shown
-from core.cli._durations import METAVAR, seconds_of
+from core.cli._durations import METAVAR, seconds_of, time_text
 from core.cli._kernels import DynamicExtent, dynamic_arguments, load_kernel, parse_dynamic, parse_parameters
 from core.cli._output import check_writable, console, print_json, write_file
 from core.errors import KernelError
@@ -212,7 +212,7 @@ def _choice(choice: TileChoice) -> list[str]:
     else:
         first = f"{choice.source}; {choice.reason}"
     if choice.predicted_s is not None:
-        first += f"; predicted {choice.predicted_s * 1e6:.4g} us"
+        first += f"; predicted {time_text(choice.predicted_s)}"
     return [first, *(f"{name}: {reason}" for name, reason in choice.rules.items())]
 
 

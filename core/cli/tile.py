@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from core.cli._durations import time_text
 from core.cli._kernels import Dynamic, dynamic_arguments, load_kernel, parse_dynamic, parse_parameters
 from core.cli._output import console, print_json
 from core.errors import KernelError
@@ -78,7 +79,7 @@ def _show(problem: TileProblem, ranking: Ranking, measured: Tuned | None, everyt
     dtypes = ", ".join(dict.fromkeys(ranking.shape.dtypes))
     out.print(f"[dim]{ranking.shape.operator} of {dtypes}; {_effort(ranking)}[/dim]")
     if measured is not None:
-        took = "" if measured.outcome.median_s is None else f" in {_time(measured.outcome.median_s)}"
+        took = "" if measured.outcome.median_s is None else f" in {time_text(measured.outcome.median_s)}"
         out.print(
             f"[green]measured[/green] {tiles_in_words(measured.tiles)}{took} ({escape(measured.where)}): compiling"
             " takes this, whatever is predicted"
@@ -180,7 +181,7 @@ def _prediction(verdict: Verdict) -> list[str]:
     if found is None:
         return ["unknown", "", "", "", ""]
     counts = [_count(found.blocks), _count(found.blocks_per_unit), _count(found.waves)]
-    return [_time(found.seconds), found.bound, *counts]
+    return [time_text(found.seconds), found.bound, *counts]
 
 
 def _memory(verdict: Verdict) -> Mapping[str, int]:
@@ -209,7 +210,7 @@ def _first(ranking: Ranking, everything: bool, out: Console) -> None:
         table.add_row("" if index else "first choice", f"{', '.join(values)}  [dim]{escape(who)}[/dim]")
     if verdict.prediction is not None:
         terms = sorted(verdict.prediction.terms.items(), key=lambda term: -term[1])
-        table.add_row("time", ", ".join(f"{name} {_time(seconds)}" for name, seconds in terms if seconds))
+        table.add_row("time", ", ".join(f"{name} {time_text(seconds)}" for name, seconds in terms if seconds))
         assumed = verdict.prediction.assumptions
         shown = list(assumed if everything else assumed[:_ASSUMPTIONS])
         if len(shown) < len(assumed):
@@ -266,11 +267,6 @@ def _grouped(refused: Sequence[Verdict]) -> Iterator[tuple[int, Verdict]]:
         groups.setdefault(re.sub(r"[\d,]+", "#", verdict.reason), []).append(verdict)
     for group in sorted(groups.values(), key=len, reverse=True):
         yield len(group), group[0]
-
-
-def _time(seconds: float) -> str:
-    scale, unit = (1e3, "ms") if seconds >= 1e-3 else (1e6, "us")
-    return f"{seconds * scale:.4g} {unit}"
 
 
 def _count(value: float | None) -> str:

@@ -297,9 +297,9 @@ def _import(store: Store, path: Path, as_json: bool) -> None:
     found = read_file(path)
     written = store.add(found, keep_newer=True)
     given = sum(len(result.outcomes) for result in found)
-    said = f"{written} of {given} outcomes taken from {path} (the others are known and newer)"
+    said = f"{given} outcome{'s' * (given != 1)} taken from {path}"
     _said(
-        said if written < given else f"{written} outcomes taken from {path}",
+        said if written == given else f"{written} of {said} (the others are known and newer)",
         {"taken": written, "given": given},
         as_json,
     )

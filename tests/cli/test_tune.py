@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from core.cli._durations import seconds_of
+from core.cli._durations import age_of, seconds_of, time_text
 from core.cli.main import run
 from core.cli.tune import _shapes
-from core.errors import KernelError
+from core.errors import KernelError, TileHALError
 from core.tuning.environment import Environment
 from core.tuning.report import ShapeReport, TuneReport
 from core.tuning.results.records import Key, Outcome, Result
@@ -113,6 +113,30 @@ class TestShapes:
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("90s", 90), ("1.5 m", 90), ("10min", 600), ("2h", 7200)])
 def test_a_time_is_a_number_and_its_unit(text, seconds):
     assert seconds_of(text, "--budget") == seconds
+
+
+def test_an_age_says_its_unit():
+    assert [age_of(text, "--older-than") for text in ("0s", "12h", "7 d", "1w")] == [0, 43200, 604800, 604800]
+    with pytest.raises(TileHALError, match="'7' is not an age"):
+        age_of("7", "--older-than")
+
+
+def test_a_time_is_printed_in_the_unit_that_suits_it():
+    assert [time_text(seconds) for seconds in (6.13e-6, 9.5e-4, 0.02906, 1.5)] == [
+        "6.13 us",
+        "950 us",
+        "29.06 ms",
+        "1.5 s",
+    ]
+
+
+@pytest.mark.parametrize("words", ["baseline show", "bench --from", "tune --import", "baseline compare live --suite"])
+def test_a_file_that_is_not_there_is_told_in_words(words, tmp_path, capsys):
+    assert run([*words.split(), str(tmp_path / "none.json")]) == 2
+    printed = "".join(capsys.readouterr().err.replace("│", " ").split())
+    assert "none.jsoncannotberead" in printed
+    assert "Nosuchfileordirectory" in printed
+    assert "Errno" not in printed
 
 
 def test_what_is_missing_is_said_once(file, store, capsys):

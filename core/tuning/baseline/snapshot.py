@@ -247,7 +247,10 @@ class Snapshot:
         try:
             text = path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise BaselineError(f"{path} cannot be read: {error}", hint="`tilehal baseline record -o FILE`") from error
+            raise BaselineError(
+                f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
+                hint="`tilehal baseline record -o FILE` writes one",
+            ) from error
         return cls.from_text(text, str(path))
 
 

@@ -110,7 +110,10 @@ def load_suite(path: Path, target: str = "auto") -> list[Case]:
         text = path.read_text(encoding="utf-8")
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError) as error:
-        raise BaselineError(f"{path} cannot be read as a suite: {error}", hint="see docs/baselines.md") from error
+        raise BaselineError(
+            f"{path} cannot be read as a suite: {getattr(error, 'strerror', None) or error}",
+            hint="see docs/baselines.md",
+        ) from error
     kernels = data.get("kernel") if isinstance(data, Mapping) else None
     if not isinstance(kernels, list) or not kernels or set(data) != {"kernel"}:
         raise BaselineError(f"{path} is no suite", hint="it must hold [[kernel]] tables and nothing else")

@@ -65,7 +65,8 @@ def read_file(path: Path) -> list[Result]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise TuningError(
-            f"{path} cannot be read: {error}", hint="name a file that `tilehal tune --export` wrote"
+            f"{path} cannot be read: {getattr(error, 'strerror', None) or error}",
+            hint="name a file that `tilehal tune --export` wrote",
         ) from error
     return from_text(text, path.name)
 

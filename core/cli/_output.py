@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import tempfile
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -44,6 +45,20 @@ def _plain(error: UnicodeError) -> tuple[str | bytes, int]:
     if isinstance(error, UnicodeEncodeError) and error.object[error.start] in _PLAIN:
         return _PLAIN[error.object[error.start]], error.start + 1
     return codecs.backslashreplace_errors(error)
+
+
+def print_warnings_plainly() -> None:
+    """Has this process print warnings of TileHAL's own kinds in a line, without the place in our code."""
+    usual = warnings.formatwarning
+
+    def text(
+        message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
+    ) -> str:
+        if category.__module__.partition(".")[0] == "core":
+            return f"tilehal: warning: {message}\n"
+        return usual(message, category, filename, lineno, line)
+
+    warnings.formatwarning = text
 
 
 def print_json(data: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from core.cli._output import accept_any_text, print_error, wants_traceback
+from core.cli._output import accept_any_text, print_error, print_warnings_plainly, wants_traceback
 from core.errors import TileHALError
 
 #: Exit status of a command that ended with one of our errors; the same as for wrong usage.
@@ -196,6 +196,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if getattr(sys, name) is None:  # closed by whoever started us
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115  (for the life of the process)
         accept_any_text(getattr(sys, name))
+    print_warnings_plainly()
     _interruption.listen()
     try:
         status = run(arguments)

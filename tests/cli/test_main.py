@@ -151,6 +151,19 @@ def test_output_that_is_no_terminal_is_as_wide_as_columns_says(columns, width, m
     assert width - 10 < max(map(len, capsys.readouterr().out.splitlines())) <= width
 
 
+def test_a_warning_is_a_line_without_a_place_in_our_code():
+    code = (
+        "import warnings; from core.cli import main; from core.errors import TuningWarning;"
+        "main.run = lambda words: warnings.warn('a table is left out', TuningWarning) or warnings.warn('theirs') or 0;"
+        "main.main()"
+    )
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert finished.stderr.splitlines() == [
+        "tilehal: warning: a table is left out",
+        "<string>:1: UserWarning: theirs",
+    ]
+
+
 def test_a_command_that_writes_json_into_a_file_prints_its_errors_for_people(tmp_path, capsys):
     assert run(["bench", "nonsense", "--json", str(tmp_path / "bench.json")]) == 2
     captured = capsys.readouterr()

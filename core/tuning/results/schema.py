@@ -127,7 +127,9 @@ def store_error(error: sqlite3.Error | OSError, path: Path, doing: str) -> Tunin
         hint = "make room, or name a file on another disk with TILEHAL_TUNING_STORE; everything stored before is intact"
     elif "locked" in lowered:
         hint = "another process holds it: end that, and run again"
-    elif any(word in lowered for word in ("malformed", "not a database", "no such", "already exists")):
+    elif "not a database" in lowered:
+        hint = f"name another file; if this was one, it is damaged: move it away ({path}), and import what you exported"
+    elif any(word in lowered for word in ("malformed", "no such", "already exists")):
         hint = f"it is damaged: move it away ({path}), and import what you exported"
     elif "readonly" in lowered or "unable to open" in lowered or "permission" in lowered:
         where = path if os.path.exists(path) else path.parent

@@ -73,9 +73,9 @@ def _print_table(lines: list[_Line]) -> None:
     from rich.table import Table
 
     out = console()
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     for column in ("target", "chip", *STAGES):
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column != "chip")  # a narrow terminal folds what is prose
     #: Reasons are shared by most chips of a vendor: each is printed once, below, under a number.
     notes: dict[str, int] = {}
     for line in lines:

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import core
 from core.cli.main import run
 from core.hardware import Chip, ComputeUnit
 from core.plugins import DetectedDevice, Manager, hookimpl, local_entry, use_manager
@@ -75,3 +76,15 @@ def test_no_backend_at_all_says_what_to_do(capsys):
     with use_manager(Manager([])):
         assert run(["targets"]) == 0
     assert "Install one" in capsys.readouterr().out
+
+
+def test_a_narrow_terminal_breaks_no_target_and_no_heading(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    assert run(["targets"]) == 0
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    table = lines[1 : lines.index("", 1)]
+    assert table[0].split() == ["target", "chip", "compile", "build", "run", "simulate"]
+    assert max(map(len, table)) <= 60
+    named = [line.split()[0] for line in table[2:] if not line.startswith("  ")]
+    assert named
+    assert set(named) <= {info.target for info in core.targets()}

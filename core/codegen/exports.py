@@ -1,7 +1,7 @@
 """How exported kernels are launched: what a backend's `tilehal_export` gives for the launches that there are.
 
 `core.runtime.load_exported` runs both kinds, and both have a loader in C. A vendor with another launch fills in an
-:class:`core.compiler.Export` of its own.
+:class:`core.compiler.Export` of its own, and implements `tilehal_load` for Python.
 """
 
 from __future__ import annotations

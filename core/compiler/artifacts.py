@@ -169,7 +169,7 @@ class Export:
 
     Attributes:
         launch: the metadata's `launch`, JSON-able. Its `kind` names the launch; `core.runtime.load_exported` runs
-            those of `core.codegen.exports`, any other is for the loader in C.
+            those of `core.codegen.exports`, any other goes to the vendor's `tilehal_load`, or is for the loader in C.
         device_type: torch's name of the device that the kernel's tensors are on (`cuda`, `cpu`).
         binary_role: which of :attr:`BuiltKernel.files` is launched.
         suffix, source_suffix: of the names of the binary and of the native source in the folder (`.cubin`, `.cu`).

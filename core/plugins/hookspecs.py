@@ -1,6 +1,6 @@
 """Every hook a backend can implement, in the order of a kernel's life.
 
-describe -> detect -> tile -> lower -> build -> launch -> export -> simulate -> fuse -> diagnose
+describe -> detect -> tile -> lower -> build -> launch -> export -> load -> simulate -> fuse -> diagnose
 
 The *owner* of a vendor is the package whose entry point in the group `tilehal.backends` carries the vendor's name.
 An *extension* is a package with an entry point in the group `tilehal.extensions` whose name is the target it extends
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from core.hardware import Chip
     from core.plugins.records import Answer, BuildRequest, DetectedDevice, Finding, FusionRule
     from core.program import Program
+    from core.runtime.artifact import Artifact
+    from core.runtime.exported import LoadedExport
     from core.runtime.launcher import Launcher
     from core.tiling import KernelShape, TileRule
 
@@ -132,6 +134,18 @@ def tilehal_export(chip: Chip, lowered: LoweredKernel) -> Export | None:
     Called at each `kernel.export()`, before the kernel is built. Works on every machine: no toolchain, no device. Raise
     `UnsupportedOp` for a kernel that cannot be launched so. `core.codegen.exports` has the launches of a cubin by the
     CUDA driver and of a C function in a shared library.
+    """
+    raise NotImplementedError
+
+
+@hookspec(firstresult=True)
+def tilehal_load(chip: Chip, artifact: Artifact, device: int) -> LoadedExport | None:
+    """Loads an exported kernel whose launch is of a kind that `tilehal_export` made up.
+
+    Called once per :func:`core.runtime.load_exported` of such a folder, whose files have been checked. May touch the
+    device with that index, and must not import tilelang: where exported kernels run there may be none, nor a compiler.
+    Raise `DeviceUnavailable` for another device than the kernel was compiled for, `ArtifactError` for a folder of
+    another form. None is for a kind that this package does not know.
     """
     raise NotImplementedError
 

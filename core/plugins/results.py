@@ -55,6 +55,7 @@ RESULT_TYPES: dict[str, ResultType] = {
     "tilehal_build": ResultType("core.compiler.artifacts", "BuiltKernel"),
     "tilehal_launcher": ResultType("core.runtime.launcher", "Launcher"),
     "tilehal_export": ResultType("core.compiler.artifacts", "Export"),
+    "tilehal_load": ResultType("core.runtime.exported", "LoadedExport"),
     "tilehal_simulator": ResultType("core.runtime.launcher", "Launcher"),
     "tilehal_fusion_rules": ResultType("core.plugins.records", "FusionRule", many=True),
     "tilehal_diagnose": ResultType("core.plugins.records", "Finding", many=True),

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from core._lazy import lazy_names
 
 if TYPE_CHECKING:
+    from core.runtime.artifact import Artifact as Artifact
     from core.runtime.compiled import MISS as MISS
     from core.runtime.exported import ExportedKernel as ExportedKernel
+    from core.runtime.exported import LoadedExport as LoadedExport
     from core.runtime.exported import load_exported as load_exported
     from core.runtime.extents import Expression as Expression
     from core.runtime.extents import Extent as Extent
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "artifact": ("Artifact",),
         "compiled": ("MISS",),
-        "exported": ("ExportedKernel", "load_exported"),
+        "exported": ("ExportedKernel", "LoadedExport", "load_exported"),
         "extents": ("Expression", "Extent", "GridExtents"),
         "kernel": ("Kernel",),
         "launcher": ("Launcher",),

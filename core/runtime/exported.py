@@ -11,9 +11,9 @@ import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from core.errors import ArtifactError, DeviceUnavailable, LaunchError, TileHALError
+from core.errors import ArtifactError, DeviceUnavailable, LaunchError, TargetNotFound, TileHALError
 from core.runtime.artifact import Artifact, open_artifact, understood
 from core.runtime.compiled import MakeDirect
 from core.runtime.dynamo import hide_from_dynamo
@@ -22,16 +22,30 @@ from core.runtime.plan import DriverPlan, UnusablePlan, names_of
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
 from core.runtime.values import as_scalar, check_stream, explain_scalar
 
-#: How a kernel is launched, and where its tensors are.
+if TYPE_CHECKING:
+    from core.runtime.launcher import Launcher
+
+#: How a kernel is launched here, and where its tensors are. Any other kind is its vendor's.
 _KINDS = {"cuda-driver": "cuda", "c-function": "cpu"}
 
 
-class _Runs(Protocol):
-    """A loaded binary: takes a launch by address, and makes the launcher of calls with tensors."""
+@runtime_checkable
+class LoadedExport(Protocol):
+    """The binary of an exported kernel, loaded: what a backend's `tilehal_load` returns."""
 
-    def raw(self, device: int, stream: int, *values: Any) -> None: ...
+    def raw(self, device: int, stream: int, *values: Any) -> None:
+        """Launches by address: for each parameter an address or a number, then the value of each symbolic dimension.
 
-    def launcher(self) -> Any: ...
+        Args:
+            device: index of the device that the data is on.
+            stream: handle of the vendor's stream, 0 for the default one.
+
+        Raises:
+            LaunchError: the runtime refuses the launch.
+        """
+
+    def launcher(self) -> Launcher:
+        """What launches calls with torch tensors; asked once, at the first call. Torch need not be there before."""
 
 
 class ExportedKernel:
@@ -40,7 +54,7 @@ class ExportedKernel:
     It is called as the kernel itself: `k(a, b)` allocates and returns the outputs, `k(a, b, c)` uses the ones given.
     """
 
-    def __init__(self, artifact: Artifact, runs: _Runs) -> None:
+    def __init__(self, artifact: Artifact, runs: LoadedExport) -> None:
         self._artifact = artifact
         self._runs = runs
         self._signature = artifact.signature
@@ -207,7 +221,8 @@ def load_exported(directory: Path | str, *, device: int = 0) -> ExportedKernel:
         device: index of the device whose chip is checked now; others are when they are first used.
 
     Raises:
-        ArtifactError: a file is missing or was changed, or another version of TileHAL wrote it.
+        ArtifactError: a file is missing or was changed, another version of TileHAL wrote it, or it is launched in a way
+            of its vendor's whose package is not here or does not load exports.
         DeviceUnavailable: no driver, too old a one, or another chip than the kernel was compiled for.
     """
     artifact = open_artifact(directory)
@@ -215,16 +230,38 @@ def load_exported(directory: Path | str, *, device: int = 0) -> ExportedKernel:
         artifact.verify()
         _check_expressions(artifact)
         kind = artifact.metadata["launch"]["kind"]
+        runs: LoadedExport
         if kind not in _KINDS:
-            raise ArtifactError(
-                f"{artifact.directory} is launched by {kind!r}, which Python's loader of this TileHAL does not know",
-                hint="run it by its loader in C, or export it with the version of TileHAL that loads it",
-            )
-        if artifact.metadata["device_type"] != _KINDS[kind]:
+            runs = _loaded_by_its_vendor(artifact, device)
+        elif artifact.metadata["device_type"] != _KINDS[kind]:
             raise ValueError(f"tensors on {artifact.metadata['device_type']} for a launch by {kind}")
-        runs: _Runs = _CudaKernel(artifact, device) if kind == "cuda-driver" else _CpuKernel(artifact)
+        else:
+            runs = _CudaKernel(artifact, device) if kind == "cuda-driver" else _CpuKernel(artifact)
         _hide_calls()
         return ExportedKernel(artifact, runs)
+
+
+def _loaded_by_its_vendor(artifact: Artifact, device: int) -> LoadedExport:
+    """The kernel as the package of its vendor loads it. Raises ArtifactError where that cannot be."""
+    from core.plugins import manager
+    from core.target import resolve
+
+    target = str(artifact.metadata["target"])
+    what = f"{artifact.directory} is launched by {artifact.metadata['launch']['kind']!r}, as backends for {target} do"
+    by_c = "or run it by its loader in C"
+    try:
+        chip = resolve(target).chip
+    except TargetNotFound as error:
+        hint = f"install the package that made it ({artifact.metadata['made_by']['backend']}), {by_c}"
+        raise ArtifactError(f"{what}, and there is none here: {error.message}", hint=hint) from error
+    backend = manager().backend(chip.vendor)
+    if not backend.implements("tilehal_load", chip):
+        raise ArtifactError(
+            f"{what}, and {backend.package} does not load it in Python: it does not implement tilehal_load",
+            hint=f"install a version of {backend.distribution} that does, {by_c}",
+        )
+    loaded: LoadedExport = backend.call("tilehal_load", chip, artifact=artifact, device=device)
+    return loaded
 
 
 def _check_expressions(artifact: Artifact) -> None:
@@ -238,7 +275,7 @@ def _check_expressions(artifact: Artifact) -> None:
         for argument in signature.arguments:
             for extent in (*getattr(argument, "shape", ()), *(getattr(argument, "strides", None) or ())):
                 names_of(str(extent), known)
-        if "plan" in artifact.metadata["launch"]:
+        if artifact.metadata["launch"]["kind"] in _KINDS and "plan" in artifact.metadata["launch"]:
             DriverPlan.from_json(artifact.metadata["launch"]["plan"]).check(known)
     except UnusablePlan as error:
         raise ArtifactError(f"{artifact.directory}: {error}", hint="export the kernel again") from error

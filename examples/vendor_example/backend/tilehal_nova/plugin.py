@@ -13,10 +13,10 @@ from core.hardware import Chip, load_chips
 from core.plugins import DetectedDevice, Finding, hookimpl
 
 if TYPE_CHECKING:
-    from core.compiler import BuiltKernel, CompileOptions, LoweredKernel, Toolchain
+    from core.compiler import BuiltKernel, CompileOptions, Export, LoweredKernel, Toolchain
     from core.plugins import BuildRequest
     from core.program import Program
-    from core.runtime import Launcher
+    from core.runtime import Artifact, Launcher, LoadedExport
     from core.tiling import KernelShape, TileRule
 
 
@@ -64,6 +64,26 @@ def tilehal_build(chip: Chip, lowered: LoweredKernel, request: BuildRequest) -> 
     from tilehal_nova.build import build
 
     return build(chip, lowered, request)
+
+
+@hookimpl
+def tilehal_export(chip: Chip, lowered: LoweredKernel) -> Export:
+    """A launch of Nova's own kind. Its loader in C is the one for functions of a library."""
+    from dataclasses import replace
+
+    from core.codegen import exports
+    from tilehal_nova.loader import KIND
+
+    export = exports.c_function(lowered)
+    return replace(export, launch={**export.launch, "kind": KIND})
+
+
+@hookimpl
+def tilehal_load(chip: Chip, artifact: Artifact, device: int) -> LoadedExport | None:
+    """Runs what `tilehal_export` wrote, where neither tilelang nor a compiler is installed."""
+    from tilehal_nova.loader import KIND, Loaded
+
+    return Loaded(artifact) if artifact.metadata["launch"]["kind"] == KIND else None
 
 
 @hookimpl

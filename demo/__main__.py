@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Iterable
 from itertools import product
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+if TYPE_CHECKING:
+    from core.target import TargetInfo
 
 
 def options() -> argparse.Namespace:
@@ -33,21 +38,11 @@ def main() -> int:
         task = progress.add_task("loading torch and tilelang", total=None)
         # Here, so that the bar is up while they load.
         import core
-        from core.target import resolve
         from demo.cases import cases
         from demo.measure import measure
 
         known = {info.target: info for info in core.targets()}
-        compiles = [info for info in known.values() if info.compile]
-        if given.target:
-            chosen = [resolve(target).chip.target for target in given.target]
-        elif given.all:
-            chosen = [info.target for info in compiles]
-        else:
-            # The chip that is here, else the vendor's default.
-            vendors = dict.fromkeys(info.target.partition(":")[0] for info in compiles)
-            chosen = [resolve(vendor).chip.target for vendor in vendors]
-        jobs = list(product(cases(), chosen))
+        jobs = list(product(cases(), chosen(given, known.values())))
         progress.update(task, total=len(jobs))
         rows = []
         for case, target in jobs:
@@ -64,24 +59,45 @@ def main() -> int:
             progress.advance(task)
     from demo.table import summary, table
 
-    able = {info.target.partition(":")[0] for info in compiles}
-    left_out: dict[str, str] = {}
-    for info in known.values():
-        vendor = info.target.partition(":")[0]
-        if vendor not in able:
-            # The default chip comes first and speaks for its vendor.
-            left_out.setdefault(vendor, info.compile.reason)
+    missing = left_out(known.values())
     if given.json:
-        print(json.dumps({"rows": [row.to_json() for row in rows], "left_out": left_out}, indent=2))
+        print(json.dumps({"rows": [row.to_json() for row in rows], "left_out": missing}, indent=2))
     else:
         console = Console()
         # Piped output has no width of its own, and 80 columns fold every cell.
         console = console if console.is_terminal else Console(width=120)
         console.print(table(rows))
-        console.print(summary(rows, left_out), markup=False, highlight=False)
+        console.print(summary(rows, missing), markup=False, highlight=False)
     # Asked for everything, a demo that ran nothing has shown nothing.
     ran = bool(given.target) or any(row.error is not None for row in rows)
     return 0 if ran and all(row.passed for row in rows) else 1
+
+
+def chosen(given: argparse.Namespace, known: Iterable[TargetInfo]) -> list[str]:
+    """The chips to compile for: those asked for, every one, or of each vendor the one that is here, else its default."""
+    from core.target import resolve
+
+    if given.target:
+        return [resolve(target).chip.target for target in given.target]
+    able = [info.target for info in known if info.compile]
+    return able if given.all else [resolve(vendor).chip.target for vendor in dict.fromkeys(map(vendor_of, able))]
+
+
+def left_out(known: Iterable[TargetInfo]) -> dict[str, str]:
+    """Why, by vendor, nothing is compiled for it."""
+    infos = list(known)
+    able = {vendor_of(info.target) for info in infos if info.compile}
+    reasons: dict[str, str] = {}
+    for info in infos:
+        if vendor_of(info.target) not in able:
+            # The default chip comes first and speaks for its vendor.
+            reasons.setdefault(vendor_of(info.target), info.compile.reason)
+    return reasons
+
+
+def vendor_of(target: str) -> str:
+    """`cuda` of `cuda:h200`."""
+    return target.partition(":")[0]
 
 
 if __name__ == "__main__":

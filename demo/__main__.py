@@ -74,7 +74,7 @@ def main() -> int:
 
 
 def chosen(given: argparse.Namespace, known: Iterable[TargetInfo]) -> list[str]:
-    """The chips to compile for: those asked for, every one, or of each vendor the one that is here, else its default."""
+    """The chips to compile for: those asked for, every one, or of each vendor the one here, else its default."""
     from core.target import resolve
 
     if given.target:

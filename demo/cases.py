@@ -38,8 +38,8 @@ class Case:
 
 
 def shape_text(arguments: tuple[int, ...]) -> str:
-    """`1024×1024`."""
-    return "×".join(map(str, arguments))
+    """`1024x1024`."""
+    return "x".join(map(str, arguments))
 
 
 def _normal(generator: torch.Generator, *shape: int) -> torch.Tensor:

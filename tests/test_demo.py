@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import core
-from demo.cases import cases
+from demo.cases import cases, shape_text
 from demo.measure import TOLERANCE, Row, measure
 from demo.table import summary, table
 from tests.packaging.layout import ROOT
@@ -50,7 +50,7 @@ def test_a_chip_that_is_not_here_is_simulated_at_a_smaller_shape(target: str) ->
         next(case for case in cases() if case.name == "softmax"), target, runs_here=False, simulates_here=True
     )
     assert row.passed, row.failure
-    assert (row.evidence, row.simulated) == ("simulated", "64×1024")
+    assert (row.evidence, row.simulated) == ("simulated", "64x1024")
     assert row.error is not None
 
 
@@ -70,10 +70,10 @@ def test_the_table_shows_every_figure(width: int) -> None:
         "bytes_written": 1e6,
     }
     rows = [
-        Row("gemm", "1024×1024×1024", "cpu", "cpp", "device", {"block_M": 64}, resources, "", 2e-4, 0.5, 0.012),
-        Row("gemm", "1024×1024×1024", "metax:c500", "simt-wave", "simulated", {}, resources, "256×256×256", 3e-4, 0.5),
-        Row("gemm", "1024×1024×1024", "cuda:h200", "tilelang-native", "source only", {"block_M": 128}, resources),
-        Row("softmax", "8×8", "cuda:h200", failure="it broke"),
+        Row("gemm", "1024x1024x1024", "cpu", "cpp", "device", {"block_M": 64}, resources, "", 2e-4, 0.5, 0.012),
+        Row("gemm", "1024x1024x1024", "metax:c500", "simt-wave", "simulated", {}, resources, "256x256x256", 3e-4, 0.5),
+        Row("gemm", "1024x1024x1024", "cuda:h200", "tilelang-native", "source only", {"block_M": 128}, resources),
+        Row("softmax", "8x8", "cuda:h200", failure="it broke"),
     ]
     console = Console(width=width, record=True, file=io.StringIO())
     console.print(table(rows))
@@ -91,7 +91,10 @@ def test_the_table_shows_every_figure(width: int) -> None:
         "simulated at",
     ):
         assert shown in text
+    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    Console(width=width, file=terminal).print(table(rows))  # raises UnicodeEncodeError for any other letter
     words = summary(rows, {"metax": "it only describes"})
     assert "2 of 4 compiled. 1 ran on this machine and 1 on a simulator; 2 of these agree" in words
     assert "Not compiled for metax: it only describes." in words
     assert "it broke" in words
+    assert f"{words}{shape_text((64, 1024))}".isascii()

@@ -7,6 +7,7 @@ import pytest
 from core.bench.bounds import READING, bounded, raise_ceilings
 from core.bench.case import OPERATORS, SUITES, Case, suite
 from core.bench.compiling import contenders_to_compile
+from core.bench.contenders import RULE, TORCH
 from core.bench.workloads import WORKLOADS, workload
 from core.errors import BenchError
 
@@ -109,6 +110,17 @@ def test_the_fastest_library_product_of_the_run_is_the_ceiling():
     }
     raise_ceilings(ceilings, [row, {**row, "flops": 1e11}, {**row, "contenders": {"cublas": {"status": "failed"}}}])
     assert ceilings["ops_per_s"] == {"float16": pytest.approx(7e14)}
+
+
+def test_only_a_product_of_torch_raises_the_ceiling_of_products():
+    ceilings = {"bytes_per_s": 1.0, "ops_per_s": {"float16": 1.0}}
+    row = {"dtype": "float16", "flops": 1e9, "bytes_moved": 1.0, "contenders": {TORCH: {"cold": {"median_s": 1.0}}}}
+    raise_ceilings(ceilings, [{**row, "operator": "softmax"}])
+    assert ceilings["ops_per_s"] == {"float16": 1.0}
+    raise_ceilings(ceilings, [{**row, "operator": "gemm", "contenders": {RULE: {"cold": {"median_s": 1.0}}}}])
+    assert ceilings["ops_per_s"] == {"float16": 1.0}
+    raise_ceilings(ceilings, [{**row, "operator": "gemm"}])
+    assert ceilings["ops_per_s"] == {"float16": 1e9}
 
 
 def test_the_fastest_copy_of_the_run_is_the_ceiling_of_memory():

@@ -169,6 +169,7 @@ def test_a_command_that_writes_json_into_a_file_prints_its_errors_for_people(tmp
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "there is no operator 'nonsense'" in captured.err
+    assert "caused by" not in captured.err
 
 
 def test_without_a_standard_output_a_command_does_its_work():

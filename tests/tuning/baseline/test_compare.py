@@ -216,6 +216,11 @@ def test_other_figures_that_changed_are_noted() -> None:
     )
 
 
+def test_an_error_is_noted_where_it_more_than_doubled() -> None:
+    noted = [compare(of(row(error=1e-4)), of(row(error=now))).rows[0].notes for now in (0.5e-4, 1.9e-4, 2.1e-4)]
+    assert noted == [(), (), ("error 0.0001, now 0.00021",)]
+
+
 def test_another_chip_or_device_is_refused_unless_that_is_meant() -> None:
     draw = random.Random(1)
     here, there = snapshot(draw), snapshot(draw, target="metax:c500")

@@ -128,11 +128,6 @@ class Reader:
             self._tensors[buffer] = known
         return known
 
-    def tensor_of_data(self, data: Any) -> tree.Tensor | None:
-        """The first tensor with this memory."""
-        storage = self._storages.get(data)
-        return next((tensor for tensor in self._tensors.values() if tensor.storage == storage), None)
-
     def constant(self, expr: Any, what: str) -> int:
         """An expression that must be a number.
 

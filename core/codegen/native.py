@@ -21,6 +21,7 @@ from core.codegen.alignment import parameter_names, with_alignments
 from core.codegen.launch import binding_source, capability, launch_source, required_driver, with_headers
 from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Resources
 from core.errors import LaunchError, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
+from core.program.effects import buffer_effects
 from core.program.expressions import to_python
 from core.program.nodes import Im2Col, Launch
 from core.program.walk import statements
@@ -66,6 +67,7 @@ def lower(
     from core.codegen.tir import effective, legalise
     from core.compiler.messages import translate
 
+    _check_gathered(program, chip)
     legal = legalise(program, chip, options)
     pass_configs = {**legal.pass_configs, **options.pass_configs}
     if options.fast_math:
@@ -122,6 +124,20 @@ def lower(
             UNPLANNED: unplanned,
         },
     )
+
+
+def _check_gathered(program: Program, chip: Chip) -> None:
+    """Refuses images that a block writes itself: TileLang does not fence them before the copy engine fetches them."""
+    for launch in program.view.launches if "tma" in chip.features else ():
+        _, written = buffer_effects(launch.body)
+        for stmt in statements(launch):
+            if isinstance(stmt, Im2Col) and id(stmt.src.buffer.storage) in written:
+                raise UnsupportedOp(
+                    f"{program.name} for {chip.target}: T.im2col of {stmt.src.buffer.name}, which the same block"
+                    " writes: the copy engine may fetch what was there before",
+                    hint="write it in a T.Kernel of its own, or gather the pixels in a T.Parallel",
+                    location=stmt.location,
+                )
 
 
 def _check_windows(program: Program, chip: Chip, unplanned: str) -> None:

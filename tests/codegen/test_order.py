@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -165,6 +166,92 @@ def row_after_row() -> Any:
     return row_after_row
 
 
+def count_on_chip() -> Any:
+    """Outside of T.Parallel, in shared memory: sums of sums, and atomics, once a block."""
+
+    @T.prim_func
+    def count_on_chip(X: rows(), Y: rows(), Z: rows()):
+        with T.Kernel(BLOCKS, threads=128) as b:
+            s = T.alloc_shared((1, C), "float32")
+            n = T.alloc_shared((1,), "float32")
+            T.copy(X[b * R, 0], s)
+            n[0] = 0.0
+            s[0, 0] = s[0, 0] + 1.0
+            for k in T.serial(1, C):
+                s[0, k] += s[0, k - 1]
+                T.atomic_add(n[0], 1.0)
+            for i, j in T.Parallel(R, C):
+                Z[b * R + i, j] = s[0, j] + n[0] - (C - 1)
+
+    return count_on_chip
+
+
+def slice_after_vectors() -> Any:
+    """Rows are copied by vectors and then filled by elements, by other threads."""
+
+    @T.prim_func
+    def slice_after_vectors(X: rows(), Y: rows(), Z: rows()):
+        with T.Kernel(BLOCKS, threads=64) as b:
+            s = T.alloc_shared((8, 16), "float32")
+            for i, j in T.Parallel(R, C):
+                Z[b * R + i, j] = X[b * R + i, j]
+            T.copy(X[b * R, 0], s)
+            T.fill(s[5:8, 4:16], 7.0)
+            T.copy(s, Z[b * R, 0])
+
+    return slice_after_vectors
+
+
+def ring() -> Any:
+    """Rounds write the same elements, each time by other threads."""
+
+    @T.prim_func
+    def ring(X: rows(), Y: rows(), Z: rows()):
+        with T.Kernel(BLOCKS, threads=64) as b:
+            for k in T.serial(R):
+                for i, j in T.Parallel(R, C):
+                    Y[b * R + (i + k) % R, j] = X[b * R + i, j] + k
+            for i, j in T.Parallel(R, C):
+                Z[b * R + i, j] = Y[b * R + (i + R - 1) % R, j]
+
+    return ring
+
+
+def windows() -> Any:
+    """Rounds write rows that the next ones write again."""
+
+    @T.prim_func
+    def windows(X: rows(), Y: rows(), Z: rows()):
+        with T.Kernel(1, threads=64):
+            s = T.alloc_fragment((R, C), "float32")
+            T.copy(X[0, 0], s)
+            for k in T.serial(R + 1):
+                T.copy(s, Y[k, 0])
+                for i, j in T.Parallel(R, C):
+                    s[i, j] += 1.0
+            for i, j in T.Parallel(2 * R, C):
+                Z[i, j] = Y[i, j]
+
+    return windows
+
+
+def few_elements() -> Any:
+    """A fragment of fewer elements than threads: several have each of them, and one stores it."""
+
+    @T.prim_func
+    def few_elements(X: rows(), Y: rows(), Z: rows()):
+        with T.Kernel(BLOCKS, threads=128) as b:
+            f = T.alloc_fragment((2, 16), "float32")
+            T.copy(X[b * R, 0], f)
+            T.copy(f, Y[b * R, 0])
+            T.copy(Y[b * R, 0], f)
+            for i, j in T.Parallel(R, C):
+                Z[b * R + i, j] = X[b * R + i, j]
+            T.copy(f, Z[b * R + 2, 0])
+
+    return few_elements
+
+
 def flipped(x: torch.Tensor) -> torch.Tensor:
     return x.view(BLOCKS, R, C).flip(1).reshape(BLOCKS * R, C)
 
@@ -182,6 +269,25 @@ def summed(x: torch.Tensor) -> torch.Tensor:
     return found.reshape(BLOCKS * R, C)
 
 
+def filled(x: torch.Tensor) -> torch.Tensor:
+    found = x.view(BLOCKS, R, C).clone()
+    found[:, 5:8, 4:16] = 7
+    return found.reshape(BLOCKS * R, C)
+
+
+def in_windows(x: torch.Tensor) -> torch.Tensor:
+    found = torch.empty(2 * R, C)
+    for k in range(R + 1):
+        found[k : k + R] = x[:R] + k
+    return found
+
+
+def moved(x: torch.Tensor) -> torch.Tensor:
+    found = x.view(BLOCKS, R, C).clone()
+    found[:, 2:4, :16] = found[:, :2, :16]
+    return found.reshape(BLOCKS * R, C)
+
+
 #: Each kernel with what Z is; X has small integers, so that every order of a sum gives the same.
 KERNELS: dict[Callable[[], Any], Callable[[torch.Tensor], torch.Tensor]] = {
     read_back: flipped,
@@ -193,6 +299,15 @@ KERNELS: dict[Callable[[], Any], Callable[[torch.Tensor], torch.Tensor]] = {
     row_after_row: summed,
     sums_of_atomics: lambda x: x.view(BLOCKS, R, C).sum(1, keepdim=True).expand(BLOCKS, R, C).reshape(BLOCKS * R, C),
 }
+#: What is ordered is on the chip, or between rounds of one statement.
+OTHERS: dict[Callable[[], Any], Callable[[torch.Tensor], torch.Tensor]] = {
+    count_on_chip: counted,
+    slice_after_vectors: filled,
+    ring: lambda x: x.view(BLOCKS, R, C).roll(-1, 1).roll(1, 1).reshape(BLOCKS * R, C) + (R - 1),
+    windows: in_windows,
+    few_elements: moved,
+}
+ALL = {**KERNELS, **OTHERS}
 NAMES = [kernel.__name__ for kernel in KERNELS]
 
 
@@ -206,8 +321,9 @@ def computed(kernel: core.Kernel, device: str) -> tuple[torch.Tensor, torch.Tens
 
 #: The CPU and Ascend run a block's statements in order by themselves.
 ON = [
-    *((make, target) for target in ("cpu", "metax:c500") for make in KERNELS),
+    *((make, target) for target in ("cpu", "metax:c500") for make in ALL),
     (count, "ascend:910b3"),
+    (count_on_chip, "ascend:910b3"),
     (turn_over_and_over, "ascend:910b3"),
 ]
 
@@ -215,16 +331,16 @@ ON = [
 @pytest.mark.parametrize(("make", "target"), ON, ids=[f"{make.__name__} {target}" for make, target in ON])
 def test_values_are_those_of_statements_in_order(make: Callable[[], Any], target: str) -> None:
     x, z = computed(core.compile(make(), target=target, simulate=target != "cpu"), "cpu")
-    torch.testing.assert_close(z, KERNELS[make](x), rtol=0, atol=0)
+    torch.testing.assert_close(z, ALL[make](x), rtol=0, atol=0)
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("make", KERNELS, ids=NAMES)
+@pytest.mark.parametrize("make", ALL, ids=[make.__name__ for make in ALL])
 def test_values_on_the_device(make: Callable[[], Any]) -> None:
     kernel = core.compile(make(), target="cuda")
     for _ in range(20):
         x, z = computed(kernel, "cuda")
-        torch.testing.assert_close(z, KERNELS[make](x), rtol=0, atol=0)
+        torch.testing.assert_close(z, ALL[make](x), rtol=0, atol=0)
 
 
 def rewritten(kernel: Any, target: str = "cuda:h200") -> tuple[str, tuple[str, ...]]:
@@ -240,6 +356,22 @@ def test_what_was_done_is_told_and_nothing_goes_in_bulk(make: Callable[[], Any])
     assert any(line.startswith(message) for line in told)
     assert f"{touched}_desc" not in source
     assert ("rounds of _ do not overlap: they touch what other rounds write" in told) is (make is pipelined)
+
+
+@pytest.mark.parametrize(
+    ("make", "ordered", "expected"),
+    [
+        (slice_after_vectors, "s", r"__syncthreads\(\);\n.*\n.*= 0x1.cp\+2f"),
+        (ring, "Y", r"for \(int k = 0; k < 32; \+\+k\) {\n    __syncthreads"),
+        (windows, "Y", r"for \(int k = 0; k < 33; \+\+k\) {\n    __syncthreads"),
+        (few_elements, "Y", r"= f\[0\];\n  }\n  __syncthreads\(\);\n  f\[0\] = Y"),
+    ],
+)
+def test_a_barrier_is_where_other_threads_come_to_the_same_elements(make: Any, ordered: str, expected: str) -> None:
+    source, told = rewritten(make())
+    assert re.search(expected, source), source
+    message = f"a barrier where the order matters in which a block's statements touch {ordered} (line"
+    assert any(line.startswith(message) for line in told)
 
 
 def barriers(source: str) -> int:
@@ -437,6 +569,99 @@ def test_a_kernel_of_threads_orders_them_itself() -> None:
     assert told == ()
 
 
+def synchronised(threads: bool) -> Any:
+    """The author's own barrier, which no bulk copy waits for."""
+
+    @T.prim_func
+    def synchronised(X: rows(), Y: rows(), Z: rows()):
+        with T.Kernel(BLOCKS, threads=64) as b:
+            s = T.alloc_shared((R, C), "float32")
+            T.copy(X[b * R, 0], s)
+            T.copy(s, Y[b * R, 0])
+            T.sync_threads()
+            if threads:
+                t = T.get_thread_binding()
+                if t < C:
+                    Z[b * R, t] = Y[b * R + R - 1, t]
+            else:
+                for i, j in T.Parallel(R, C):
+                    Z[b * R + i, j] = Y[b * R + (R - 1 - i), j]
+
+    return synchronised
+
+
+@pytest.mark.parametrize("threads", [False, True])
+def test_an_authors_barrier_makes_threads_store_what_is_read_behind_it(threads: bool) -> None:
+    source, told = rewritten(synchronised(threads))
+    assert "tma_store" not in source
+    assert any("touch Y (line" in line for line in told)
+
+
+def test_loops_that_write_tiles_of_their_own_stay_as_they_are() -> None:
+    """Also where what tells the tiles apart is a name, and a row of them is written in a loop inside."""
+
+    @T.prim_func
+    def tiles(X: rows(), Y: rows(), Z: rows()):
+        with T.Kernel(1, threads=128):
+            s = T.alloc_shared((16, C), "float32")
+            for k in T.Pipelined(BLOCKS, num_stages=2):
+                first = k * R
+                for i in T.serial(2):
+                    T.copy(X[first + i * 16, 0], s)
+                    T.copy(s, Y[first + i * 16, 0])
+
+    _, told = rewritten(tiles)
+    assert told == ()
+
+
+def test_what_reads_through_a_pointer_is_ordered_too() -> None:
+    @T.prim_func
+    def pointer(X: rows(), Y: rows(), Z: rows()):
+        with T.Kernel(BLOCKS, threads=64) as b:
+            s = T.alloc_shared((R, C), "float32")
+            T.copy(X[b * R, 0], s)
+            T.copy(s, Y[b * R, 0])
+            for i, j in T.Parallel(R, C):
+                Z[b * R + i, j] = T.call_extern("float32", "__ldcg", T.address_of(Y[b * R + (R - 1 - i), j]))
+
+    source, told = rewritten(pointer)
+    assert "tma_store" not in source
+    assert any("touch Y (line" in line for line in told)
+
+
+def test_an_old_value_for_every_thread_is_refused_at_its_line() -> None:
+    @T.prim_func
+    def slots(X: rows(), Y: rows(), Z: rows()):
+        with T.Kernel(BLOCKS, threads=64) as b:
+            first = T.atomic_add(Y[0, 0], 1.0, return_prev=True)
+            Z[b, 0] = first
+
+    with pytest.raises(core.UnsupportedOp, match=r"old value is used, outside of T\.Parallel") as caught:
+        rewritten(slots, "cuda:a100")
+    assert caught.value.location is not None
+    assert caught.value.location.line == slots_line(test_an_old_value_for_every_thread_is_refused_at_its_line, 4)
+
+
+def slots_line(test: Any, below: int) -> int:
+    return int(test.__code__.co_firstlineno) + below
+
+
+@pytest.mark.parametrize("target", ["cpu", "metax:c500"])
+def test_an_old_value_that_is_stored_first_is_one_for_all(target: str) -> None:
+    @T.prim_func
+    def slots(N: T.Tensor((1,), "int32"), Z: T.Tensor((4,), "int32")):
+        with T.Kernel(4, threads=128):
+            slot = T.alloc_shared((1,), "int32")
+            slot[0] = T.atomic_add(N[0], 1, return_prev=True)
+            Z[slot[0]] = slot[0] * 10
+
+    kernel = core.compile(slots, target=target, simulate=target != "cpu")
+    n, z = torch.zeros(1, dtype=torch.int32), torch.full((4,), -1, dtype=torch.int32)
+    kernel(n, z)
+    assert n.tolist() == [4]
+    assert z.tolist() == [0, 10, 20, 30]
+
+
 def test_each_statement_has_its_line() -> None:
     program = Program(read_back())
     chip = core.chip("cuda:a100")
@@ -444,3 +669,22 @@ def test_each_statement_has_its_line() -> None:
     lines = [one.stmt.location.line for one in found if one.stmt.location is not None]
     first = read_back.__code__.co_firstlineno
     assert lines == [first + 9]
+
+
+def test_images_that_the_block_writes_itself_are_no_images_for_the_copy_engine() -> None:
+    @T.prim_func
+    def images(X: T.Tensor((1, 8, 8, 32), "float16"), Y: T.Tensor((64, 32), "float16")):
+        with T.Kernel(1, threads=128):
+            own = T.alloc_global((1, 8, 8, 32), "float16")
+            s = T.alloc_shared((1, 8, 8, 32), "float16")
+            t = T.alloc_shared((64, 32), "float16")
+            T.copy(X, s)
+            T.copy(s, own)
+            T.im2col(own, t, 0, 0, 1, 1, 1, 0)
+            T.copy(t, Y)
+
+    with pytest.raises(core.UnsupportedOp, match=r"T\.im2col of own, which the same block writes") as caught:
+        rewritten(images)
+    assert caught.value.location is not None
+    below = test_images_that_the_block_writes_itself_are_no_images_for_the_copy_engine.__code__.co_firstlineno
+    assert caught.value.location.line == below + 9

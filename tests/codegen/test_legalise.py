@@ -161,3 +161,25 @@ def test_bits_of_signed_integers_are_counted_as_those_of_unsigned_ones(dtype):
     core.compile(legal.prim_func, target="cpu")(values, got)
     assert got.tolist() == [(int(value) & (2**bits - 1)).bit_count() for value in values]
     assert "__popc" in core.compile(main, target="cuda:h200", build=False).get_kernel_source()
+
+
+@pytest.mark.parametrize("target", ["cpu", "metax:c500", "ascend:910b3"])
+@pytest.mark.parametrize(("dtype", "shift"), [("uint8", 4), ("int8", 3), ("uint16", 5), ("int16", 9)])
+def test_bits_shifted_out_of_a_narrow_integer_are_gone(target, dtype, shift):
+    """C shifts and complements in int: `uint8` 200 << 4 was 3200, and ~200 was -201."""
+    kind, width = getattr(torch, dtype), 8 * getattr(torch, dtype).itemsize
+
+    @T.prim_func
+    def main(A: T.Tensor((64,), dtype), UP: T.Tensor((64,), "int32"), NOT: T.Tensor((64,), "int32")):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                UP[i] = A[i] << T.cast(shift, dtype)
+                NOT[i] = ~A[i]
+
+    a = torch.randint(0, 2**width, (64,)).to(torch.int32).to(kind)
+    up, complement = (torch.full((64,), -77, dtype=torch.int32) for _ in range(2))
+    core.compile(main, target=target, simulate=target != "cpu")(a, up, complement)
+    held = [x & (2**width - 1) for x in ((a.int() << shift), ~a.int())]
+    expected = [x if dtype.startswith("u") else (x + 2 ** (width - 1)) % 2**width - 2 ** (width - 1) for x in held]
+    assert torch.equal(up, expected[0])
+    assert torch.equal(complement, expected[1])

@@ -417,3 +417,46 @@ def test_what_a_tool_refuses_is_a_build_failure_with_the_module_kept() -> None:
         simulate.simulator(kernel.chip, replace(lowered, source=broken))
     assert caught.value.details["command"][0].endswith("bishengir-opt")
     assert os.path.basename(caught.value.details["source"]) == "module.mlir"
+
+
+def test_atomics_on_the_chip_count_every_iteration() -> None:
+    """An element may be many iterations': those of a histogram's bin, of a sum over an axis, of a whole tile."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((8, 16), "int32"),
+        BINS: T.Tensor((10,), "int32"),
+        SUMS: T.Tensor((16,), "int32"),
+        MOST: T.Tensor((4,), "int32"),
+        TWICE: T.Tensor((8, 16), "int32"),
+    ):
+        with T.Kernel(1, threads=64):
+            bins = T.alloc_shared((10,), "int32")
+            sums = T.alloc_shared((16,), "int32")
+            most = T.alloc_shared((4,), "int32")
+            a = T.alloc_shared((8, 16), "int32")
+            twice = T.alloc_shared((8, 16), "int32")
+            T.clear(bins)
+            T.clear(sums)
+            T.clear(most)
+            T.copy(A, a)
+            T.copy(A, twice)
+            for i, j in T.Parallel(8, 16):
+                if a[i, j] > 2:
+                    T.atomic_add(bins[a[i, j]], 1)
+                T.atomic_add(sums[j], a[i, j])
+                T.atomic_max(most[j % 4], a[i, j])
+            T.atomic_add(twice, a)
+            T.copy(bins, BINS)
+            T.copy(sums, SUMS)
+            T.copy(most, MOST)
+            T.copy(twice, TWICE)
+
+    kernel = core.compile(main, target="ascend:910b3", simulate=True)
+    a = torch.randint(0, 10, (8, 16), dtype=torch.int32)
+    bins, sums, most, twice = (torch.full(size, -1, dtype=torch.int32) for size in ((10,), (16,), (4,), (8, 16)))
+    kernel(a, bins, sums, most, twice)
+    assert torch.equal(bins, torch.bincount(a[a > 2], minlength=10).int())
+    assert torch.equal(sums, a.sum(0).int())
+    assert torch.equal(most, a.view(8, 4, 4).amax((0, 1)))
+    assert torch.equal(twice, 2 * a)

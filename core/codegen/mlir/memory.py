@@ -19,13 +19,14 @@ from core.codegen.mlir.liveness import is_on_chip
 from core.codegen.mlir.ops import Extent
 from core.codegen.mlir.types import Tensor, element_of, memory_type
 from core.program.expressions import constant_int
-from core.program.nodes import Buffer, Const, Expr, Load
+from core.program.nodes import BinaryOp, Buffer, Const, Expr, Load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from core.codegen.mlir.context import Context
 
+_COMBINED = {"add": BinaryOp.ADD, "max": BinaryOp.MAX, "min": BinaryOp.MIN}
 #: Writes one window: the value over the axes given, into memory or a box of a tensor.
 Writer = Callable[[Value, Value], None]
 
@@ -413,7 +414,9 @@ class Memory:
         c.check_dtype(buffer.dtype)
         self.forget()
         if buffer.storage in c.private:
-            self._store_private(buffer, lanes)
+            self._store_private(
+                buffer, lanes if atomic is None else self._combined(buffer, indices, lanes, guard, atomic)
+            )
             return
         window = Window()
         index_axes = frozenset().union(*map(c.axes_of, indices)) if indices else frozenset()
@@ -441,9 +444,23 @@ class Memory:
             self._scattered(buffer, indices, lanes, guard, atomic, sorted(loops))
             return
         if is_on_chip(buffer):
+            # One block alone has it: what is left to see to is that no two iterations combine into one element at once.
+            if atomic is not None:
+                lanes = self._combined(buffer, indices, lanes, guard, atomic)
             self._store_on_chip(buffer, dims, lanes, window)
         else:
             self._store_global(buffer, indices, dims, lanes, window, atomic)
+
+    def _combined(
+        self, buffer: Buffer, indices: Sequence[Expr], lanes: Lanes, guard: Sequence[int], atomic: str
+    ) -> Lanes:
+        """What an element on the chip holds, combined with what an atomic brings."""
+        c = self.c
+        if atomic not in _COMBINED:
+            raise c.unsupported(f"atomic {atomic} on the chip", "use atomic_add, atomic_max or atomic_min")
+        held = self.load(Load(buffer.dtype, buffer, tuple(indices), tuple(guard)))
+        (old, new), axes = c.together(held, lanes)
+        return Lanes(c.elementwise.binary(_COMBINED[atomic], buffer.dtype, old, new), axes)
 
     def _store_private(self, buffer: Buffer, lanes: Lanes) -> None:
         c = self.c

@@ -460,3 +460,17 @@ def test_atomics_on_the_chip_count_every_iteration() -> None:
     assert torch.equal(sums, a.sum(0).int())
     assert torch.equal(most, a.view(8, 4, 4).amax((0, 1)))
     assert torch.equal(twice, 2 * a)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_magnitudes_of_16_bit_floats(dtype: str) -> None:
+    @T.prim_func
+    def main(A: T.Tensor((64,), dtype), B: T.Tensor((64,), dtype)):
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                B[i] = T.abs(A[i])
+
+    a = torch.randn(64).to(getattr(torch, dtype))
+    b = torch.full_like(a, float("nan"))
+    core.compile(main, target="ascend:910b3", simulate=True)(a, b)
+    assert torch.equal(b, a.abs())

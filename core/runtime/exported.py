@@ -20,7 +20,7 @@ from core.runtime.dynamo import hide_from_dynamo
 from core.runtime.machine import instruction_sets
 from core.runtime.plan import DriverPlan, UnusablePlan, names_of
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
-from core.runtime.values import as_scalar, check_stream, explain_scalar
+from core.runtime.values import as_scalar, by_address, check_stream, explain_scalar
 
 if TYPE_CHECKING:
     from core.runtime.launcher import Launcher
@@ -125,13 +125,14 @@ class ExportedKernel:
                 self._binder = Binder(self._signature, self._artifact.metadata["device_type"])
                 self._launcher = self._runs.launcher()
                 _hide_calls()
-        arguments, symbols, outputs = self._binder(args, kwargs)
-        try:
-            self._launcher(*arguments, symbols=symbols, stream=stream)
-        except TileHALError:
-            raise
-        except RuntimeError as error:
-            raise self._failed(error) from error
+        with by_address():
+            arguments, symbols, outputs = self._binder(args, kwargs)
+            try:
+                self._launcher(*arguments, symbols=symbols, stream=stream)
+            except TileHALError:
+                raise
+            except RuntimeError as error:
+                raise self._failed(error) from error
         if not self._is_direct:
             self._become_direct()
         return outputs

@@ -13,7 +13,7 @@ from core.runtime.arguments import Binder
 from core.runtime.compiled import MISS, call_directly
 from core.runtime.dynamo import hide_from_dynamo
 from core.runtime.report import KernelConfig, KernelResources, Provenance
-from core.runtime.values import check_stream
+from core.runtime.values import by_address, check_stream
 
 if TYPE_CHECKING:
     from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel
@@ -247,15 +247,16 @@ class Kernel:
         launcher = self._launcher or self._prepare()
         assert self._binder is not None
         check_stream(stream, self.name, self._program.location)
-        arguments, symbols, outputs = self._binder(args, kwargs)
-        try:
-            launcher(*arguments, symbols=symbols, stream=stream)
-        except TileHALError as error:
-            if self._simulate:
-                launcher.locate(error, self._program)
-            raise
-        except Exception as error:
-            raise self._failed(error) from error
+        with by_address():
+            arguments, symbols, outputs = self._binder(args, kwargs)
+            try:
+                launcher(*arguments, symbols=symbols, stream=stream)
+            except TileHALError as error:
+                if self._simulate:
+                    launcher.locate(error, self._program)
+                raise
+            except Exception as error:
+                raise self._failed(error) from error
         if not self._has_run:
             self._note_run()
         return outputs

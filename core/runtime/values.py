@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,8 @@ def why_unreadable(value: Any) -> tuple[str, str] | None:
 
     if not isinstance(value, torch.Tensor):
         return f"is no tensor but a {type(value).__name__}", "convert it with torch.as_tensor"
+    if torch.nn.parameter.is_lazy(value):
+        return "has no shape yet: a module gives it one at its first call", "call the module before"
     if type(value) not in plain_types() and type(value).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
         return (
             f"is a {type(value).__name__}, which stands for data that a kernel cannot read",
@@ -82,6 +85,14 @@ def why_unreadable(value: Any) -> tuple[str, str] | None:
             "call the kernel outside of the transform, or what k.as_torch_op(...) registers",
         )
     return None
+
+
+def by_address() -> AbstractContextManager[None]:
+    """Inside, a tensor is what lies at its address: no subclass is asked (`__torch_function__`) for its shape."""
+    import torch
+
+    found: AbstractContextManager[None] = torch._C.DisableTorchFunctionSubclass()
+    return found
 
 
 def is_recorded() -> bool:

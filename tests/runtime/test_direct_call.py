@@ -134,6 +134,22 @@ def test_an_output_without_memory_is_not_written(kernel: Any) -> None:
         torch.testing.assert_close((b, c), (a * 2, a + 2))
 
 
+def test_of_a_subclass_only_its_memory_is_asked(kernel: Any) -> None:
+    class Talking(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            raise AssertionError(f"{func} is asked")
+
+    a, b, c = (torch.ones(8).as_subclass(Talking) for _ in range(3))
+    fresh: Any = core.compile(two_outputs(), target="cpu", out_idx=[1, 3])
+    for called in (kernel, fresh, fresh):
+        torch.testing.assert_close(called(a, 2.0)[0], torch.full((8,), 2.0))
+        assert called(a, b, 3.0, c)[0] is b
+        torch.testing.assert_close(b.as_subclass(torch.Tensor), torch.full((8,), 3.0))
+    with pytest.raises(core.LaunchError, match=r"argument 0 \(A\) has no shape yet"):
+        kernel(torch.nn.UninitializedParameter(), 2.0)
+
+
 def test_a_graph_made_of_operators_is_not_made_without_the_kernel(kernel: Any) -> None:
     with pytest.raises(core.LaunchError, match="is called while torch records operators") as caught:
         make_fx(lambda x: kernel(x + 1, 2.0)[0] * 3)(torch.ones(8))

@@ -93,6 +93,7 @@ def freed() -> torch.Tensor:
         (lambda: torch.ones(4, dtype=torch.complex64).conj().imag, "is a view whose values torch negates"),
         (lambda: torch._efficientzerotensor((4,)), "has no memory"),
         (freed, "has no memory"),
+        (torch.nn.UninitializedParameter, "has no shape yet"),
         (lambda: np.ones(4), "is no tensor but a ndarray"),
     ],
 )

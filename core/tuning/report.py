@@ -121,7 +121,7 @@ class TuneReport:
             best = _best_text(shape)
             if shape.best is not None:
                 best = f"{seconds_text(shape.best.median_s)} with {best}"
-                best += "" if shape.speedup is None else f", {shape.speedup:.2f}x the first choice"
+                best += "" if shape.speedup is None else f", {shape.speedup:.2f} times as fast as the first choice"
             failed = f", {len(shape.failures)} failed" if shape.failures else ""
             counted = f"{len(shape.outcomes)} of {len(shape.outcomes) + shape.waiting} candidates measured{failed}"
             lines.append(f"  {shape.label}: {best} ({counted})")

@@ -159,7 +159,7 @@ def test_a_report_prints_as_text():
     environment = Environment("acme: One", "570", "acc 1", "0.1.15", ("tilehal 0.1.0",))
     assert str(TuneReport("twice", "acme:one", environment, shapes, 12.4, "tuned.sqlite")).splitlines() == [
         "twice on acme:one",
-        "  M=64: 2 us with block=32, 1.50x the first choice (3 of 4 candidates measured, 1 failed)",
+        "  M=64: 2 us with block=32, 1.50 times as fast as the first choice (3 of 4 candidates measured, 1 failed)",
         "  M=1: not reached (0 of 4 candidates measured)",
         "12 s; results in tuned.sqlite",
     ]

@@ -16,8 +16,9 @@ class ConfigEntry:
 
     Attributes:
         requested: the value asked for, by the user, a rule or the kernel's own text.
-        effective: what the chip's compiler made of it (warp specialisation launches more threads than asked); None when
-            the parameter does not apply on this chip.
+        effective: what runs. The chip's compiler may have made something else of it (warp specialisation launches more
+            threads than asked), and so may a rewrite that keeps the kernel's meaning (0 stages where no loop is
+            pipelined any more). None when the parameter does not apply on this chip, or to nothing in this kernel.
         chosen_by: `user`, `rule:<name>`, `tuned:<where>`, `shrunk` (smaller than anything that was proposed, because
             nothing of that fits), `default`, or `kernel` for a number written in the kernel.
         note: why effective differs, or why it does not apply.

@@ -202,6 +202,24 @@ def slice_after_vectors() -> Any:
     return slice_after_vectors
 
 
+def rows_of_few() -> Any:
+    """Each round reads the row before the other way round; there are more threads than elements."""
+
+    @T.prim_func
+    def rows_of_few(X: rows(), Y: rows(), Z: rows()):
+        with T.Kernel(1, threads=256):
+            t = T.alloc_shared((16, 128), "float32")
+            for i, j in T.Parallel(16, 128):
+                t[i, j] = X[i, j % C]
+            for k in T.serial(1, 16):
+                for j in T.Parallel(128):
+                    t[k, j] = t[k - 1, 127 - j] + 1.0
+            for i, j in T.Parallel(2 * R, C):
+                Z[i, j] = t[15, j]
+
+    return rows_of_few
+
+
 def ring() -> Any:
     """Rounds write the same elements, each time by other threads."""
 
@@ -303,6 +321,7 @@ KERNELS: dict[Callable[[], Any], Callable[[torch.Tensor], torch.Tensor]] = {
 OTHERS: dict[Callable[[], Any], Callable[[torch.Tensor], torch.Tensor]] = {
     count_on_chip: counted,
     slice_after_vectors: filled,
+    rows_of_few: lambda x: (x[:1, (127 - torch.arange(C)) % C] + 15).expand(2 * R, C),
     ring: lambda x: x.view(BLOCKS, R, C).roll(-1, 1).roll(1, 1).reshape(BLOCKS * R, C) + (R - 1),
     windows: in_windows,
     few_elements: moved,

@@ -414,6 +414,7 @@ class _Order:
         self._in_bulk = in_bulk
         self._inside = False  # of a launch
         self._location: Location | None = None
+        self._rounds_at = 0  # loops around the statement whose rounds come one after the other
         self._conditions = 0  # around the statement, in the launch
         self._values: dict[Any, Any] = {}  # what `Bind`s stand for
         self._loops: dict[Any, Round] = {}
@@ -476,7 +477,10 @@ class _Order:
         barriers = len(self.before) + len(self.alone)
         if stmt.loop_var not in self._loops:
             self._loops[stmt.loop_var] = Round(stmt.loop_var, tuple(_spread(stmt.body).items()))
+        serial = "num_stages" not in stmt.annotations
+        self._rounds_at += serial
         self._rounds(self._loops[stmt.loop_var], stmt.body, pending)
+        self._rounds_at -= serial
         if len(self.before) + len(self.alone) > barriers and "num_stages" in stmt.annotations:
             self.loops.append(stmt.loop_var)
 
@@ -530,7 +534,9 @@ class _Order:
         if self._in_bulk:
             shared = pending.conflicting(touched, in_bulk=True)
             self.memories += [one for one in shared if not _held(self.memories, one)]
-        elif _held(self.before, node) or pending.conflicting(touched):
+        elif _held(self.before, node) or pending.conflicting(touched) or (self._rounds_at and _crosses(node)):
+            # Around a loop over one statement of fewer elements than threads TileLang puts the condition of who takes
+            # part, where it finds no place for the barrier that the rounds need.
             self._wait(node, touched, pending)
         pending.add(touched)
 
@@ -732,6 +738,30 @@ def _without_bulk_atomics(stmt: Any, memories: Sequence[Any]) -> Any:
         return None
     annotations = {key: value for key, value in call.annotations.items() if str(key) != _USE_TMA}
     return with_span(tirx.Evaluate(tirx.Call(call.dtype, call.op, call.args, annotations)), stmt)
+
+
+def _crosses(stmt: Any) -> bool:
+    """Whether a `T.Parallel` reads other elements of shared memory than it writes: those of the round before."""
+    from tvm import ir, tirx
+
+    if type(stmt).__name__ != "For":
+        return False
+    found: dict[str, list[Any]] = {"BufferLoad": [], "BufferStore": []}
+
+    def visit(one: Any) -> None:
+        if type(one).__name__ in found and _is_tracked(one.buffer) and not _is_global(one.buffer):
+            found[type(one).__name__].append(one)
+
+    tirx.stmt_functor.post_order_visit(stmt, visit)
+    return any(
+        load.buffer.data.same_as(store.buffer.data)
+        and not (
+            load.buffer.same_as(store.buffer)
+            and all(ir.structural_equal(a, b) for a, b in zip(load.indices, store.indices, strict=True))
+        )
+        for store in found["BufferStore"]
+        for load in found["BufferLoad"]
+    )
 
 
 def _pointed(call: Any) -> tuple[Any, tuple[str, ...]]:

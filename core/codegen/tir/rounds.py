@@ -22,6 +22,7 @@ from core.program.nodes import (
     For,
     Launch,
     Let,
+    Load,
     Parallel,
     Scope,
     Stmt,
@@ -29,7 +30,7 @@ from core.program.nodes import (
     Store,
     Var,
 )
-from core.program.walk import children, statements, subexpressions
+from core.program.walk import children, expressions, statements, subexpressions
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,14 @@ class _Loop:
 
 
 def rewritten(launch: Launch) -> set[tuple[int, Storage]]:
-    """`id` of statements (all of a `T.Parallel` is one), and memory of which several of their rounds write elements.
+    """`id` of statements (all of a `T.Parallel` is one), and memory of which several of their rounds touch elements.
 
-    A copy from shared memory to the same elements of a tensor in every round is among them: done in bulk, the copies
-    of two rounds come in no order.
+    Those are rounds that write the same elements; that read elements of shared memory which the round before has
+    written; and copies from shared memory to the same elements of a tensor in every round, which come in no order where
+    they are done in bulk.
     """
     values = {stmt.var: stmt.value for stmt in statements(launch) if isinstance(stmt, Let)}
-    return {
+    return {(id(unit), storage) for unit, _ in _looped(launch.body, ()) for storage in _crossed(unit)} | {
         (id(unit), buffer.storage)
         for unit, loops in _looped(launch.body, ())
         for buffer, indices, extents, own, in_bulk in _writes(unit)
@@ -65,6 +67,17 @@ def _looped(body: Sequence[Stmt], loops: tuple[_Loop, ...]) -> Iterator[tuple[St
             yield from _looped(children(stmt), loops)
         elif loops:
             yield stmt, loops
+
+
+def _crossed(unit: Stmt) -> Iterator[Storage]:
+    """Shared memory of which a `T.Parallel` reads other elements than it writes: those of the round before."""
+    inside = tuple(statements(unit)) if isinstance(unit, Parallel) else ()
+    loads = [one for stmt in inside for one in expressions(stmt) if isinstance(one, Load)]
+    for stmt in inside:
+        if isinstance(stmt, Store) and stmt.buffer.scope is Scope.SHARED:
+            same = (one for one in loads if one.buffer.storage is stmt.buffer.storage)
+            if any(one.indices != stmt.indices for one in same):
+                yield stmt.buffer.storage
 
 
 _Write = tuple[Buffer, Sequence[Expr], Sequence[int | None], tuple[_Loop, ...], bool]

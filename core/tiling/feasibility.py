@@ -38,9 +38,9 @@ def misfit(profile: Profile, chip: Chip, *, grid_known: bool = True) -> Misfit |
         grid_known: False where sizes were assumed for symbolic dimensions: a call says how many blocks there are.
     """
     for launch in profile.launches:
-        found = _memory(launch, chip) or _threads(launch, chip)
-        if found is None and grid_known:
-            found = _grid(launch, chip)
+        # Smaller tiles make more blocks: where there are too many, how large a tile is does not matter.
+        found = _grid(launch, chip) if grid_known else None
+        found = found or _memory(launch, chip) or _threads(launch, chip)
         if found is not None:
             return found
     return None

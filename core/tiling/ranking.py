@@ -57,7 +57,7 @@ class Ranking:
         target: the chip, `vendor:chip`.
         shape: what the rules were told of the kernel.
         candidates: the ranked ones, best first, as the driver tries them.
-        refused: the others, each with its reason.
+        refused: the others, each with its reason: first those that rules would have had, which the chip cannot have.
         passed_over: of the refused ones, the configurations that a rule prefers by name.
         reasons: each rule's own reason, by name, in order of priority.
         replaced: rules that took no part, and which rule stands for each.
@@ -135,7 +135,7 @@ def rank(
     verdicts = [judge(one, profiles(one.tiles)) for one in accepted]
     verdicts += _shrunk(verdicts, shape, taking_part, overrides, judge, profiles)
     ranked = _in_order(verdict for verdict in verdicts if verdict.status == "ranked")
-    refused += [verdict for verdict in verdicts if verdict.status == "refused"]
+    refused = [*(verdict for verdict in verdicts if verdict.status == "refused"), *refused]
     return Ranking(
         kernel=factory.name,
         target=chip.target,

@@ -158,6 +158,13 @@ def test_what_a_rule_forbids_is_refused_to_the_user_too(acme: Acme) -> None:
     assert product.compile(*SHAPE, target="acme", **{**tiles, "block_N": 64}).config.choice.source == "user"
 
 
+def test_too_many_blocks_are_named_before_what_rules_leave_out(acme: Acme) -> None:
+    wide = TileRule("acme.wide", "x", leave_out=lambda kernel, tiles: "too narrow" if tiles["N"] == 64 else None)
+    acme.rules = [wide, VALUES]
+    with pytest.raises(core.ResourceExceeded, match=r"allows no tile: [\d,]+ blocks along y, a grid may have 65,535;"):
+        product.compile(2**24, 1024, 1024, target="acme")
+
+
 def test_the_users_numbers_stay_and_the_rest_is_ranked(acme: Acme) -> None:
     config = product.compile(*SHAPE, target="acme", block_M=48).config
     assert config.tiles["block_M"] == 48

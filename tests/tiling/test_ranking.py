@@ -240,3 +240,15 @@ def test_every_vendor_ranks_the_same_kernel() -> None:
         first = ranking.candidates[0]
         assert first.prediction.seconds > 0, target
         assert re.fullmatch("matrix|vector|memory|l2|shared|latency|launch", first.prediction.bound), target
+
+
+def test_too_many_blocks_are_what_refuses_whatever_else_does() -> None:
+    narrow = TileRule("narrow", "x", leave_out=lambda kernel, tiles: "too narrow" if tiles["N"] == 64 else None)
+    deep = TileRule("deep", "x", values={"K": (1024,)})  # four times the shared memory there is
+    ranking = ranked(narrow, deep, VALUES, arguments=product.arguments((2**24, 4096, 4096), {}))
+    assert ranking.candidates == ()
+    reasons = [verdict.reason for verdict in ranking.refused]
+    said = [re.fullmatch(r"[\d,]+ blocks along y, a grid may have 65,535", reason) is not None for reason in reasons]
+    # First all that the chip refused, then what a rule left out.
+    assert said == [True] * 24 + [False] * 24
+    assert {verdict.excess_bytes for verdict in ranking.refused} == {None}

@@ -93,3 +93,22 @@ def test_what_is_tiled_may_be_said_and_must_be_right():
     assert all(c.tiles["block_N"] <= 128 for c in said.candidates)
     with pytest.raises(core.KernelError, match="there are 50176"):
         conv2d.compile(16, 56, 56, 64, 128, 3, padding=1, M=5, target="cpu", **TILES)
+
+
+@pytest.mark.parametrize("shape", [(8, 56, 56, 64, 128, 3), (16, 112, 112, 64, 64, 3)])
+def test_windows_are_copied_whole_where_they_can_be(shape: Shape):
+    """What is gathered is ranked by its instructions, and refused before lowering where its stages have no room."""
+    config = conv2d.compile(*shape, target="cuda:h200", build=False).config
+    assert shape[3] % config.tiles["block_K"] == 0
+    assert config.rejected == ()
+    tiles = {"block_M": 256, "block_N": 128, "block_K": 128, "num_stages": 4, "threads": 256}
+    (refused,) = conv2d.rank(*shape, target="cuda:h200", **tiles).refused
+    assert refused.reason.startswith("394,240 bytes of shared memory, a block may have 232,448: x 4 x 65,536")
+
+
+def test_what_is_ranked_lowers_where_every_candidate_is_gathered():
+    shape = (16, 28, 28, 96, 128, 3)
+    for verdict in conv2d.rank(*shape, padding=1, target="cuda:h200").candidates[:3]:
+        kernel = conv2d.compile(*shape, padding=1, target="cuda:h200", build=False, **verdict.tiles)
+        assert kernel.resources.predicted.memory_bytes["shared"] == verdict.prediction.memory_bytes["shared"]
+        assert kernel.resources.predicted.threads == 2 * verdict.tiles["threads"]

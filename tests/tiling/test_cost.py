@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 import core
+from core.ops.conv2d import conv2d
 from core.program import Program
 from core.tiling.cost import demands, memory_bytes, predict
 from core.tiling.cost.body import soft_maximum
@@ -79,6 +80,59 @@ def test_a_compiler_that_copies_with_warps_of_its_own_leaves_room_for_one_block(
     assert (plain.threads, plain.launched) == (128, 128)
     assert plain.blocks is not None
     assert plain.blocks > 1
+
+
+def convolution(channels: int, filters: int = 64, tiles: tuple[int, ...] = (128, 64, 64, 3, 256)) -> LaunchProfile:
+    """3 x 3 windows of 16 images of 56 x 56 pixels; copied whole where the depth of tiles divides the channels."""
+    arguments = conv2d.arguments((16, 56, 56, channels, filters, 3), {"dtype": "float16", "padding": 1})
+    traced = conv2d.trace(arguments, dict(zip(conv2d.parameters, tiles, strict=True)))
+    (launch,) = profile(Program(traced.prim_func, traced.out_idx)).launches
+    return launch
+
+
+def test_windows_are_gathered_by_as_many_threads_as_compute_which_keep_their_registers() -> None:
+    m = machine(H200)
+    copied, gathered = (residency(convolution(channels), m) for channels in (64, 48))
+    assert (copied.threads, copied.launched, gathered.threads, gathered.launched) == (256, 384, 256, 512)
+    # 256 x 128 sums are 128 registers of 256 threads: beside bulk copies there are more, beside 256 others just 128.
+    wide = [residency(convolution(channels, 128, (256, 128, 64, 2, 256)), m).spilled for channels in (64, 48)]
+    assert wide[0] == 0
+    assert wide[1] > 0
+    # Where no tensor's strides are a bulk copy's, nothing is split.
+    uneven = residency(convolution(48, 20), m)
+    assert (uneven.threads, uneven.launched) == (256, 256)
+
+
+@pytest.mark.parametrize(
+    ("filters", "tiles", "taken"),
+    [(64, (64, 64, 64, 0, 128), 144), (64, (64, 64, 64, 0, 256), 92), (20, (64, 64, 64, 3, 256), 96)],
+)
+def test_elements_under_way_take_registers(filters: int, tiles: tuple[int, ...], taken: int) -> None:
+    """Where threads gather before they multiply; `taken` is what ptxas gave (CUDA 13, sm_90a)."""
+    assert residency(convolution(48, filters, tiles), machine(H200)).registers == pytest.approx(taken, rel=0.15)
+
+
+def test_gathering_takes_the_issue_slots_of_its_instructions() -> None:
+    m = machine(H200)
+    found = predict(Profile("conv2d", (convolution(48),)), H200)
+    rounds, blocks = 7, 16 * 56 * 56 / 128
+    # 17 to 18 instructions an element and round were counted in what ptxas makes of it.
+    least = 17 * rounds * blocks * 128 * 64 / (m.units * m.vector_per_s)
+    assert least < found.terms["vector"] < 1.6 * least
+    assert found.seconds > 2 * least  # eight warps do not issue at the full rate
+    # As many windows of as many channels, copied whole.
+    copied = predict(Profile("conv2d", (convolution(64),)), H200)
+    assert found.seconds > 2 * copied.seconds
+
+
+def test_gathering_goes_on_beside_the_products_where_threads_are_added_for_it() -> None:
+    def term(launch: LaunchProfile) -> float:
+        return predict(Profile("conv2d", (launch,)), H200).terms["latency"]
+
+    alone, two, four = (convolution(48, 128, (128, 128, 64, stages, 256)) for stages in (1, 2, 4))
+    # The gathering threads are what is waited for, however long products take.
+    assert term(two) == term(four) == pytest.approx(term(replace(two, products=())), rel=0.01)
+    assert term(alone) > 1.2 * term(two)
 
 
 def test_registers_are_those_of_the_fragments_and_some_more_and_what_does_not_fit_is_spilled() -> None:

@@ -9,6 +9,7 @@ import pytest
 import core
 from core.compiler.artifacts import CompileOptions
 from core.ops.attention import attention
+from core.ops.conv2d import conv2d
 from core.ops.gemm import gemm
 from core.ops.layernorm import layernorm
 from core.ops.softmax import softmax
@@ -20,6 +21,7 @@ from core.tiling.profile import profile
 PRODUCT = {"M": 256, "N": 256, "K": 256}
 HEADS = {"batch": 1, "heads": 1, "kv_heads": 1, "M": 256, "N": 256, "dim": 128}
 ROWS = {"M": 64, "N": 1000}
+IMAGES = {"batch": 2, "height": 16, "width": 16, "size": 3}
 
 
 def both(factory: Any, arguments: dict[str, Any], tiles: tuple[int, ...], target: str) -> tuple[int, int]:
@@ -76,3 +78,20 @@ def test_rows_over_more_than_32_threads_take_a_word_a_thread() -> None:
 def test_where_layouts_differ_the_prediction_is_a_bound_from_above(factory: Any, tiles: tuple[int, ...]) -> None:
     predicted, laid_out = both(factory, {"M": 64, "N": 256}, tiles, "cuda:h200")
     assert laid_out <= predicted <= 1.35 * laid_out
+
+
+@pytest.mark.parametrize(
+    ("target", "stages", "channels", "filters"),
+    [
+        ("cuda:h200", 0, 64, 64),  # copied whole, in bulk without stages too
+        ("cuda:h200", 3, 64, 64),
+        ("cuda:h200", 1, 48, 64),  # gathered beside bulk copies of the filters
+        ("cuda:h200", 3, 48, 64),
+        ("cuda:h200", 3, 48, 20),  # nothing in bulk
+        ("cuda:a100", 3, 48, 64),
+    ],
+)
+def test_windows_take_what_lowering_lays_out_for_them(target: str, stages: int, channels: int, filters: int) -> None:
+    images = {**IMAGES, "channels": channels, "filters": filters}
+    predicted, laid_out = both(conv2d, images, (64, 64, 64, stages, 128), target)
+    assert predicted == laid_out

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from backends.cuda.rules import fragments
 from core.hardware import Chip
 from core.tiling import KernelShape, LaunchProfile, Profile, TileRule, Tiles, constraints
-from core.tiling.cost import pipelined
+from core.tiling.cost import added_threads
 
 
 def launch_rule(chip: Chip, kernel: KernelShape) -> TileRule:
@@ -21,10 +21,11 @@ def launch_rule(chip: Chip, kernel: KernelShape) -> TileRule:
 
 
 def _inspect(chip: Chip) -> Callable[[KernelShape, Tiles, Profile], str | None]:
-    """For `TileRule.inspect`: fragments that the threads of a block can hold."""
+    """For `TileRule.inspect`: threads that a block may have, those that TileLang adds included, and their fragments."""
 
     def inspect(kernel: KernelShape, tiles: Tiles, profile: Profile) -> str | None:
-        return next(filter(None, (fragments.refused(chip, one) for one in profile.launches)), None)
+        reasons = (_too_many(chip, one) or fragments.refused(chip, one) for one in profile.launches)
+        return next(filter(None, reasons), None)
 
     return inspect
 
@@ -44,12 +45,18 @@ def _forbid(chip: Chip) -> Callable[[KernelShape, Tiles], str | None]:
     return forbid
 
 
+def _too_many(chip: Chip, launch: LaunchProfile) -> str | None:
+    launched, limit = launched_threads(chip, launch), chip.limits.threads_per_block
+    if limit is None or launched <= limit:
+        return None
+    return f"{launch.threads} threads and {launched - (launch.threads or 0)} that copy, the chip allows {limit} a block"
+
+
 def copy_threads(chip: Chip) -> int:
     """Threads that TileLang adds to a block to issue the bulk copies of a pipelined loop; 0 where it adds none."""
     return int(chip.cost.get("copy_threads", 0))
 
 
 def launched_threads(chip: Chip, launch: LaunchProfile) -> int:
-    """Threads of a block once lowered: a kernel that has threads for its copies gets no others."""
-    added = copy_threads(chip) if not launch.copy_threads and pipelined(launch) else 0
-    return (launch.threads or 0) + added
+    """Threads of a block once lowered, those that TileLang adds included."""
+    return (launch.threads or 0) + added_threads(launch, chip)

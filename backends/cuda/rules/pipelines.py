@@ -10,13 +10,13 @@ flight. One bulk copy in the loop is enough: its copies are then made by warps o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 from backends.cuda.rules.launch import copy_threads
 from core.errors import UnsupportedOp
 from core.hardware import Chip
 from core.tiling import LaunchProfile
+from core.tiling.cost import BULK_BYTES
 
 if TYPE_CHECKING:
     from core.compiler import CompileOptions
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 #: Stages that are too many, less one where several products use the loop's tiles.
 _TOO_MANY = 3
-#: Strides of a tensor that is copied in bulk are multiples of this.
-_STRIDE_BYTES = 16
 
 
 def refused(chip: Chip, launch: LaunchProfile, options: Mapping[str, Any]) -> str | None:
@@ -73,10 +71,7 @@ def _inside(launch: LaunchProfile, inner: int, outer: int) -> bool:
 
 def _even_strides(access: GlobalAccess, promised: bool) -> bool:
     """Whether the tensor's strides are as a bulk copy needs them; symbolic ones are where that is promised."""
-    if access.symbolic_rows:
-        return promised
-    strides = (prod(access.shape[dimension:]) for dimension in range(1, len(access.shape)))
-    return all(stride * access.bits % (8 * _STRIDE_BYTES) == 0 for stride in strides)
+    return promised if access.symbolic_rows else access.strides_in_wholes_of(BULK_BYTES)
 
 
 def check(program: Program, chip: Chip, options: CompileOptions) -> None:
@@ -107,6 +102,6 @@ def _hint(chip: Chip) -> str:
     if not copy_threads(chip):
         return f"{fewer}, or give the loop a constant length"
     return (
-        f"{fewer}; or give a tensor that the loop copies constant strides in multiples of {_STRIDE_BYTES} bytes, or"
+        f"{fewer}; or give a tensor that the loop copies constant strides in multiples of {BULK_BYTES} bytes, or"
         " promise them (options={'aligned_rows': True}): bulk copies take more stages"
     )

@@ -14,6 +14,7 @@ import core
 from backends.cuda.rules import pipelines, tile_rules
 from backends.cuda.rules.instructions import instruction_width, refused, shares
 from core.ops.attention import attention
+from core.ops.conv2d import conv2d
 from core.ops.gemm import gemm
 from core.ops.mla import mla_decode
 from core.tiling import Candidate, KernelShape, MatrixProduct, TileParameter, Tiles, Verdict, candidates
@@ -565,3 +566,10 @@ def test_reads_of_several_parts_of_a_tensor_are_no_second_reads() -> None:
         bandwidth = H200.memories[0].bandwidth_bytes_per_s
         assert bandwidth is not None
         assert one.prediction.terms["memory"] > cache_bytes / bandwidth
+
+
+def test_threads_that_gather_count_towards_what_a_block_may_have() -> None:
+    tiles = {"block_M": 320, "block_N": 64, "block_K": 64, "num_stages": 2, "threads": 640}
+    (refused,) = conv2d.rank(16, 56, 56, 48, 64, 3, target="cuda:h200", **tiles).refused
+    assert refused.reason == "cuda.launch: 640 threads and 640 that copy, the chip allows 1024 a block"
+    assert conv2d.rank(16, 56, 56, 64, 64, 3, target="cuda:h200", **tiles).refused == []

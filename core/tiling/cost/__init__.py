@@ -14,14 +14,14 @@ from core.tiling.cost.local import add_local, with_local
 from core.tiling.cost.machine import Machine, machine
 from core.tiling.cost.memory import traffic
 from core.tiling.cost.occupancy import Residency, demands, memory_bytes, peak_bytes, residency
-from core.tiling.cost.shared import pipelined
+from core.tiling.cost.split import BULK_BYTES, added_threads
 from core.tiling.prediction import Prediction
 from core.tiling.profile import LaunchProfile, Profile
 
 if TYPE_CHECKING:
     from core.hardware import Chip
 
-__all__ = ["demands", "memory_bytes", "peak_bytes", "pipelined", "predict"]
+__all__ = ["BULK_BYTES", "added_threads", "demands", "memory_bytes", "peak_bytes", "predict"]
 
 
 def predict(profile: Profile, chip: Chip) -> Prediction:

@@ -56,6 +56,7 @@ class Step:
 def steps(launch: LaunchProfile, each: Sequence[Body], residency: Residency, rates: Rates, m: Machine) -> list[Step]:
     """What one execution of each loop's body takes."""
     found = []
+    copying = residency.launched - residency.threads
     for index, (loop, body) in enumerate(zip(launch.loops, each, strict=True)):
         waves = max(1, threads_of(launch, index, residency) // m.lanes) if m.simt else m.sub_units
         waves_each = waves / m.sub_units
@@ -65,20 +66,25 @@ def steps(launch: LaunchProfile, each: Sequence[Body], residency: Residency, rat
         compute = max(feed, work) + min(feed, work) / overlap + body.latency
         stages = m.stages(loop.stages)
         latency = rates.latency if body.loaded else 0.0
+        if body.waits:
+            compute += latency
         if stages >= 1 and body.staged:
             rest = body.loaded - body.staged
             transfer = body.staged / rates.port
             # A stage is free again when it has arrived and what it held has been used.
             turnover = (latency + compute) / stages
             sharp = m.cost["load_sharpness"]
-            seconds = max(compute, (transfer**sharp + turnover**sharp) ** (1 / sharp))
+            fill = body.fill / issue(copying / m.lanes / m.sub_units, m) if body.fill else 0.0
+            # Threads that fill a tile element by element wait for the last of its loads before they go on.
+            filling = latency + fill if fill else 0.0
+            seconds = max(compute, (transfer**sharp + turnover**sharp) ** (1 / sharp), filling)
             if stages == 1:
-                seconds = latency + transfer + compute
-            start, awaited = latency + transfer, rest + body.stored
+                seconds = latency + transfer + fill + compute
+            start, awaited = latency + transfer + fill, rest + body.stored
         else:
-            seconds = compute + latency
+            seconds = compute + (0.0 if body.waits else latency)
             start, awaited = 0.0, body.loaded + body.stored
-        vector = soft_maximum((body.vector, body.special))
+        vector = soft_maximum((body.vector + body.fill, body.special))
         found.append(Step(body.matrix, vector, body.shared, body.loaded + body.stored, awaited, seconds, start))
     return found
 

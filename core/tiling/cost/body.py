@@ -10,6 +10,7 @@ from core.tiling.cost.machine import Machine
 from core.tiling.cost.matrix import product_cost
 from core.tiling.cost.memory import sector_bytes
 from core.tiling.cost.occupancy import Residency
+from core.tiling.cost.split import filled_by_threads
 from core.tiling.cost.vector import reduction_cost, work_seconds
 from core.tiling.profile import LaunchProfile
 
@@ -29,6 +30,8 @@ class Body:
         latency: of dependent steps, seconds.
         loaded, stored: bytes from and to global memory, whole sectors.
         staged: bytes of `loaded` that a pipeline of stages can run ahead with.
+        fill: seconds of the vector pipe for threads that run ahead to fill tiles element by element.
+        waits: the threads that compute fill tiles element by element too, and wait for what they load.
         in_flight: products run while the same threads do something else.
     """
 
@@ -39,7 +42,9 @@ class Body:
     latency: float = 0.0
     loaded: float = 0.0
     staged: float = 0.0
+    fill: float = 0.0
     stored: float = 0.0
+    waits: bool = False
     in_flight: bool = False
 
 
@@ -79,9 +84,12 @@ def bodies(launch: LaunchProfile, residency: Residency, m: Machine) -> Bodies:
         body.in_flight |= product.in_flight
         if cost.assumption:
             found.assumptions[cost.assumption] = None
+    ahead = set(filled_by_threads(launch, m.chip).values())
     for work in launch.vector:
         seconds = work_seconds(work, m)
-        if work.kind == "special":
+        if work.fills and work.loop in ahead:
+            each[work.loop].fill += seconds
+        elif work.kind == "special":
             each[work.loop].special += seconds
         else:
             each[work.loop].vector += seconds
@@ -96,8 +104,9 @@ def bodies(launch: LaunchProfile, residency: Residency, m: Machine) -> Bodies:
         body, moved = each[access.loop], sector_bytes(access, m)
         if access.mode == "read":
             body.loaded += moved
-            if access.onchip == "shared":
+            if access.onchip == "shared" or (access.fills and access.loop in ahead):
                 body.staged += moved
+            body.waits |= bool(access.fills) and access.loop not in ahead
         else:
             body.stored += moved
         if access.onchip == "shared":
@@ -129,9 +138,10 @@ def _spill(launch: LaunchProfile, each: list[Body], residency: Residency, feed: 
     """
     bytes_each = 2 * 4 * residency.spilled * residency.threads
     with_products = {product.loop for product in launch.products}
-    largest = max((work.elements for work in launch.vector), default=0)
+    vector = [work for work in launch.vector if work.kind != "index" and not work.fills]
+    largest = max((work.elements for work in vector), default=0)
     passes: dict[int, float] = {}
-    for loop in (*(r.loop for r in launch.reductions), *(w.loop for w in launch.vector if 2 * w.elements >= largest)):
+    for loop in (*(r.loop for r in launch.reductions), *(w.loop for w in vector if 2 * w.elements >= largest)):
         passes[loop] = passes.get(loop, 0.0) + 1.0 + residency.spilled / _MANY_SPILLS
     for loop in passes.keys() | with_products:
         times = _PRODUCT_SPILLS if loop in with_products else 0 if with_products else passes[loop]

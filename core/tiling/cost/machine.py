@@ -95,11 +95,6 @@ class Machine:
     _scopes: dict[str, tuple[MemorySpace, ...]] = field(default_factory=dict)
 
     @property
-    def warp_specialises(self) -> bool:
-        """Whether the compiler gives copies of a pipelined loop threads of their own."""
-        return self.cost["copy_threads"] > 0
-
-    @property
     def plans_memory(self) -> bool:
         """Whether the vendor's compiler double-buffers by itself, whatever the stages say."""
         return bool(self.chip.codegen.get("plans_memory"))

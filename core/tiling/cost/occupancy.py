@@ -2,7 +2,7 @@
 
 Before lowering, registers can only be estimated: those of the fragments, spread over the threads, and an allowance for
 addresses and temporaries (`cost.register_overhead`). A compiler that gives copies of a pipelined loop threads of their
-own (warp specialisation) deals out the whole register file to the threads of one block, so that a unit holds one.
+own (`core.tiling.cost.split`) deals out the whole register file to the threads of one block, so that a unit holds one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from core.tiling.cost.machine import Machine, machine
-from core.tiling.cost.shared import added_bytes, pipelined
+from core.tiling.cost.shared import added_bytes
+from core.tiling.cost.split import added_threads, filled_by_threads, versioned
 from core.tiling.profile import LaunchProfile, OnChipBuffer
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ _THREADS = 128
 _REGISTERS = 255
 #: Registers of a thread that copies on their way to shared memory take, at most.
 _PASSING = 64
+#: Registers for each element that a thread loads by an address of its own: the address and the element.
+_BY_ADDRESS = 3
 #: Positions from an element loop to the end of the next statement, which is also the number of statements after which
 #: the parts of a sum are one (each thread's, then each lane's); and how much of a fragment between them is there.
 _NEXT_STATEMENT = 2
@@ -66,12 +69,12 @@ def residency(launch: LaunchProfile, m: Machine) -> Residency:
         return Residency(threads, threads, False, 0, 0, 1, memory)
     # Warps that copy, of the kernel's own or of the compiler's making.
     specialised = launch.copy_threads > 0
-    by_compiler = not specialised and m.warp_specialises and pipelined(launch)
-    launched = threads + (int(m.cost["copy_threads"]) if by_compiler else 0)
+    added = added_threads(launch, m.chip)
+    launched = threads + added
     threads -= launch.copy_threads
-    specialised = specialised or by_compiler
+    specialised = specialised or added > 0
     registers = estimated_registers(launch, threads, m)
-    most = _most_registers(threads, launched, specialised, m)
+    most = _most_registers(threads, launched, specialised and not filled_by_threads(launch, m.chip), m)
     spilled = max(0, _registers_at_most(launch, threads, m) - most)
     local = registers - most if registers > _FAR * most else 0
     shared = sum(bytes_ for name, bytes_ in memory.items() if name in _shared_names(m.chip))
@@ -95,7 +98,18 @@ def estimated_registers(launch: LaunchProfile, threads: int, m: Machine) -> int:
     what is computed element by element takes the place of what it is computed from.
     """
     share = 1.0 + m.cost["register_temporaries"] if _through_shared(launch) else 1.0
-    return _registers(launch, threads, m, _weighted(launch, share), _wanted_bytes)
+    found = _registers(launch, threads, m, _weighted(launch, share), _wanted_bytes)
+    return found + ceil(_BY_ADDRESS * _loaded_one_by_one(launch, m) / threads)
+
+
+def _loaded_one_by_one(launch: LaunchProfile, m: Machine) -> int:
+    """Elements that a block's computing threads load by addresses of their own before they store the first of them."""
+    ahead = filled_by_threads(launch, m.chip)
+    loops = {work.loop: 0 for work in launch.vector if work.fills and work.kind == "index"}
+    for access in launch.accesses:
+        if access.loop in loops and access.fills and not ahead.keys() & set(access.fills):
+            loops[access.loop] += access.elements
+    return max(loops.values(), default=0)
 
 
 def _registers_at_most(launch: LaunchProfile, threads: int, m: Machine) -> int:
@@ -173,13 +187,17 @@ def _wanted_bytes(fragments: Sequence[OnChipBuffer]) -> int:
     return max(map(bytes_at, positions), default=0)
 
 
-def _most_registers(threads: int, launched: int, specialised: bool, m: Machine) -> int:
-    """Registers a computing thread can have: what is left of a block's share by threads that only copy, or its part."""
+def _most_registers(threads: int, launched: int, dealt: bool, m: Machine) -> int:
+    """Registers a computing thread can have: what is left of a block's share by threads that only copy, or its part.
+
+    Args:
+        dealt: those that copy give up registers, as they do beside bulk copies.
+    """
     file = m.chip.main_unit.registers
     per_thread = (file.per_thread if file else None) or _REGISTERS
     if file is None or file.per_block is None:
         return per_thread
-    if specialised and threads <= m.cost["copy_threads"] * _GROUPS_WITH_OWN_REGISTERS:
+    if dealt and threads <= m.cost["copy_threads"] * _GROUPS_WITH_OWN_REGISTERS:
         left = file.per_block - (launched - threads) * m.cost["copy_registers"]
         return min(per_thread // 8 * 8 - 8, int(left // threads) // 8 * 8)
     return min(per_thread, file.per_block // launched // 8 * 8)
@@ -204,7 +222,7 @@ def demands(launch: LaunchProfile, chip: Chip) -> list[tuple[MemorySpace, tuple[
     operands = {name for product in launch.products for name in (product.a_buffer, product.b_buffer)}
     found: dict[str, tuple[MemorySpace, tuple[OnChipBuffer, ...]]] = {}
     m = machine(chip)
-    for buffer in launch.buffers:
+    for buffer in versioned(launch, chip):
         served = m.memories_for_scope(buffer.scope)
         if len(served) > 1 and buffer.name in operands:
             served = chip.memories_for_scope("shared") or served

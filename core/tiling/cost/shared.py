@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.program.expressions import dtype_bits
+from core.tiling.cost.split import has_barriers, versioned
 from core.tiling.profile import LaunchProfile, Reduction
 
 if TYPE_CHECKING:
@@ -28,22 +29,9 @@ def added_bytes(launch: LaunchProfile, chip: Chip) -> int:
     if lanes is None or launch.threads is None or all(m.owner != "block" for m in chip.memories_for_scope("shared")):
         return 0
     granule = int(chip.cost.get("shared_granule_bytes", 0))
-    tiles = [b.total_bytes for b in launch.buffers if b.scope.startswith("shared") and b.first >= 0]
+    tiles = [b.total_bytes for b in versioned(launch, chip) if b.scope.startswith("shared") and b.first >= 0]
     gaps = sorted(-size % granule for size in tiles) if granule else []
     return _workspace(launch, lanes) + sum(gaps[:-1]) + (granule if has_barriers(launch, chip) else 0)
-
-
-def has_barriers(launch: LaunchProfile, chip: Chip) -> bool:
-    """Whether copies complete at barriers: the kernel's own, or those of a pipeline that the compiler splits."""
-    return launch.copy_threads > 0 or (chip.cost.get("copy_threads", 0) > 0 and pipelined(launch))
-
-
-def pipelined(launch: LaunchProfile) -> bool:
-    """Whether a loop with stages copies tiles to shared memory."""
-    return any(
-        launch.loops[access.loop].stages >= 1 and access.mode == "read" and access.onchip.startswith("shared")
-        for access in launch.accesses
-    )
 
 
 def _workspace(launch: LaunchProfile, lanes: int) -> int:

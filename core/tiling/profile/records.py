@@ -57,7 +57,8 @@ class GlobalAccess:
         tensor: name of the memory, the same for all views of a tensor.
         mode: `read`, `write` or `atomic`.
         bits: of one element.
-        extents: elements along each dimension of the tensor, no further than the tensor goes.
+        extents: elements along each dimension of the tensor, no further than the tensor goes. Those of elements that
+            are found one by one may go a part of the dimension further.
         shape: the tensor's dimensions; 0 where one is not known.
         varies: names of the grid axes and loops (`axis0`, `loop1`) that the address depends on.
         shares: for each grid axis the address depends on, how many neighbours along it have the same one (query heads
@@ -69,6 +70,8 @@ class GlobalAccess:
         accumulator: the other side is the accumulator of a matrix product, whose layout it has.
         receivers: blocks of a cluster that one copy serves.
         symbolic_rows: some of the tensor's strides are no constants of the program.
+        window: it is a tile of the tensor's image matrix (`T.im2col`).
+        fills: shared tiles that threads fill with it, element by element, in a statement that reads nothing on chip.
     """
 
     tensor: str
@@ -85,6 +88,8 @@ class GlobalAccess:
     receivers: int
     loop: int
     symbolic_rows: bool = False
+    window: bool = False
+    fills: tuple[str, ...] = ()
 
     @property
     def elements(self) -> int:
@@ -103,6 +108,11 @@ class GlobalAccess:
             if extent != size:
                 break
         return run * self.bits / 8
+
+    def strides_in_wholes_of(self, bytes_: int) -> bool:
+        """Whether every stride of the tensor but that of its elements is a multiple of so many bytes."""
+        strides = (prod(self.shape[dimension:]) for dimension in range(1, len(self.shape)))
+        return all(stride * self.bits % (8 * bytes_) == 0 for stride in strides)
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,12 +160,19 @@ class MatrixProduct:
 
 @dataclass(frozen=True, slots=True)
 class VectorWork:
-    """Element operations. `kind`: `arithmetic`, `special` (exponentials, roots, ...), `divide`, `convert`."""
+    """Element operations.
+
+    Attributes:
+        kind: `arithmetic`, `special` (exponentials, roots, ...), `divide`, `convert`; `index`, instructions that find
+            out where elements lie which do not follow each other, and load them.
+        fills: of a statement that fills shared tiles from global memory and reads nothing on chip.
+    """
 
     kind: str
     dtype: str
     elements: int
     loop: int
+    fills: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,6 @@
 """What a profile holds: counted by hand for kernels small enough to count, and against the footprint for others."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -257,3 +258,73 @@ def test_a_tile_of_pixels_and_terms_is_read_not_the_images(height: int, width: i
     assert read.extents == extents
     assert read.varies == ("axis0", "loop1")
     assert Program(convolution).footprint({}).bytes_read == 4 * 18 * 64 * 32 * 2
+
+
+def gathered(channels: int, block_M: int = 64, block_K: int = 32, stages: int = 2) -> Any:
+    """Pixels of 16 x 16 images, rows gathered element by element: of 3 x 3 windows of `channels` channels."""
+
+    @T.prim_func
+    def main(X: T.Tensor((4, 16, 16, channels), "float16"), Y: T.Tensor((1024, 9 * channels), "float16")):
+        with T.Kernel(1024 // block_M, threads=128) as b:
+            x = T.alloc_shared((block_M, block_K), "float16")
+            for k in T.Pipelined(9 * channels // block_K, num_stages=stages):
+                for i, j in T.Parallel(block_M, block_K):
+                    place = k * block_K + j
+                    pixel = b * block_M + i
+                    x[i, j] = X[pixel // 256, pixel // 16 % 16, place // channels, place % channels]
+                T.copy(x, Y[b * block_M, k * block_K])
+
+    return main
+
+
+def test_elements_found_one_by_one_are_a_tile_like_any_other() -> None:
+    """What a variable bound inside of the loop stands for counts as much as the loop's own."""
+    launch = launch_of(gathered(32))
+    read = by_tensor(launch)["X"]
+    assert (read.extents, read.fills, read.onchip, read.window) == ((4, 16, 1, 32), ("x",), "local", False)
+    assert read.varies == ("axis0", "loop1")
+    assert launch.shared[0].bytes == 64 * 32 * 2
+    # Where the depth of a tile is not the channels', its columns are of several places in the window.
+    assert by_tensor(launch_of(gathered(8)))["X"].elements == 64 * 32
+    assert by_tensor(launch_of(gathered(24)))["X"].elements == 64 * 32
+
+
+def test_instructions_that_find_an_element_are_counted_where_they_are_run() -> None:
+    work: Counter[tuple[int, bool]] = Counter()
+    for one in launch_of(gathered(24)).vector:
+        if one.kind == "index":
+            work[one.loop, one.fills] += one.elements
+    elements = 64 * 32
+    # Before the loop, for each element: two shifts and a mask of its pixel (256 and 16 are powers of two).
+    # In it: quotient and remainder by 24, once for each column; then three multiply-adds, a pointer and the load.
+    assert work == {(0, False): 3 * elements, (1, True): (3 + 4) * 32 + (3 + 2 + 1) * elements}
+
+
+def test_what_neighbours_in_a_row_have_in_common_costs_no_instructions_for_each() -> None:
+    @T.prim_func
+    def main(A: T.Tensor((64, 128), "float16"), B: T.Tensor((512, 128), "float16")):
+        with T.Kernel(8, threads=128) as b:
+            x = T.alloc_shared((64, 128), "float16")
+            for i, j in T.Parallel(64, 128):
+                row = (b * 64 + i) // 8
+                x[i, j] = A[row, j]
+            T.copy(x, B[b * 64, 0])
+
+    launch = launch_of(main)
+    assert [work for work in launch.vector if work.kind == "index"] == []
+    assert by_tensor(launch)["A"].extents == (64, 128)
+    assert by_tensor(launch)["A"].fills == ("x",)
+
+
+def test_a_tile_computed_from_what_is_on_chip_is_no_copy() -> None:
+    @T.prim_func
+    def main(A: T.Tensor((64, 128), "float16"), B: T.Tensor((64, 128), "float16")):
+        with T.Kernel(1, threads=128):
+            x = T.alloc_shared((64, 128), "float16")
+            scale = T.alloc_fragment((64,), "float16")
+            T.clear(scale)
+            for i, j in T.Parallel(64, 128):
+                x[i, j] = A[i, j] * scale[i]
+            T.copy(x, B[0, 0])
+
+    assert by_tensor(launch_of(main))["A"].fills == ()

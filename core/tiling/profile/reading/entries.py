@@ -23,7 +23,7 @@ from core.program.nodes import (
     Var,
 )
 from core.tiling.profile.formula import Formula, axis, formula_of, names_in
-from core.tiling.profile.reading.elements import loads, operations, parallel_variables
+from core.tiling.profile.reading.elements import index_instructions, loads, operations, parallel_variables
 from core.tiling.profile.reading.order import different, divisors
 from core.tiling.profile.records import (
     Estimate,
@@ -45,6 +45,10 @@ class Entries:
         environment: values of symbolic dimensions and scalar parameters.
         unknown: what could not be read off, one sentence each.
         names: the formula of every variable in scope; `origins` what those depend on that have none.
+        bound: by variables bound inside of parallel loops, the parallel variables they depend on; `divided` are those
+            of them that do not grow evenly with these.
+        fills: names of the shared tiles that the parallel loop around does nothing but fill from global memory.
+        scattered: the elements of the parallel loop around are found and loaded one by one.
     """
 
     launch: Launch
@@ -52,12 +56,17 @@ class Entries:
     unknown: dict[str, None]
     names: dict[Var | str, Formula] = field(default_factory=dict)
     origins: dict[Var, frozenset[str]] = field(default_factory=dict)
+    bound: dict[Var, frozenset[Var]] = field(default_factory=dict)
+    divided: set[Var] = field(default_factory=set)
+    fills: tuple[str, ...] = ()
+    scattered: bool = False
     loops: list[Loop] = field(default_factory=list)
     accesses: list[GlobalAccess] = field(default_factory=list)
     shared: list[SharedAccess] = field(default_factory=list)
     products: list[MatrixProduct] = field(default_factory=list)
     vector: list[VectorWork] = field(default_factory=list)
     reductions: list[Reduction] = field(default_factory=list)
+    real_loops: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.names.update(self.environment)
@@ -180,6 +189,7 @@ class Entries:
         accumulator: bool,
         loop: int,
         receivers: int = 1,
+        window: bool = False,
     ) -> None:
         varies = self.varies(address)
         shares, neighbours = self.sharing(address, varies)
@@ -199,13 +209,15 @@ class Entries:
                 receivers=receivers,
                 loop=loop,
                 symbolic_rows=any(constant_int(stride) is None for stride in buffer.strides),
+                window=window,
+                fills=self.fills if mode == "read" else (),
             )
         )
 
     def sharing(self, mins: tuple[Expr, ...], varies: tuple[str, ...]) -> tuple[tuple[int, ...], float]:
         """`GlobalAccess.shares` and `GlobalAccess.neighbours` of an address."""
         names = dict(self.names)
-        names.update(dict.fromkeys(parallel_variables(mins), 0))
+        names.update(dict.fromkeys(parallel_variables(mins, {}), 0))
         formulas = [formula_of(expr, names) for expr in mins]
         plain = tuple(int(f"axis{index}" in varies) for index in range(len(self.launch.grid)))
         known = [formula for formula in formulas if formula is not None]
@@ -257,34 +269,66 @@ class Entries:
     # -- Elements ----------------------------------------------------------------------------------------------------
 
     def add(self, kind: str, dtype: str, loop: int, elements: int) -> None:
-        self.vector.append(VectorWork(kind, dtype, elements, loop))
+        self.vector.append(VectorWork(kind, dtype, elements, loop, bool(self.fills)))
 
     def element(
         self, buffer: Buffer, indices: tuple[Expr, ...], mode: str, loop: int, parallel: Mapping[Var, int]
     ) -> None:
         """One element per iteration of the surrounding parallel loops."""
         if buffer.scope is Scope.SHARED:
-            used = parallel_variables(indices)
+            used = parallel_variables(indices, self.bound)
             size = prod(extent for var, extent in parallel.items() if var in used)
             kind = "read" if mode == "read" else "write"
             self.shared.append(SharedAccess(kind, size * dtype_bits(buffer.dtype) / 8, loop))
         if buffer.scope is not Scope.GLOBAL:
             return
-        extents: list[int] = []
-        counted: set[Var] = set()
-        for index, dimension in zip(indices, buffer.shape, strict=True):
-            variables = (parallel_variables((index,)) & parallel.keys()) - counted
-            counted |= variables
-            extent = prod(parallel[var] for var in variables)
-            limit = evaluate(dimension, self.environment)
-            extents.append(extent if limit is None else min(extent, limit))
-        self.box(buffer, mode, tuple(extents), indices, None, False, loop)
+        self.box(buffer, mode, self.spread(buffer, indices, parallel), indices, None, False, loop)
+
+    def spread(self, buffer: Buffer, indices: tuple[Expr, ...], parallel: Mapping[Var, int]) -> tuple[int, ...]:
+        """Extents of the box that elements of a buffer lie in: each variable fills dimensions from the last one on.
+
+        What a dimension has no room for goes to the next one that the variable leads through (pixels fill rows, then
+        images), unless it is less than the dimension once more: extents stay products of what each variable gives.
+        """
+        used = [parallel_variables((index,), self.bound) & parallel.keys() for index in indices]
+        left = {var: float(extent) for var, extent in parallel.items()}
+        extents = [1] * len(indices)
+        for place in reversed(range(len(indices))):
+            limit = evaluate(buffer.shape[place], self.environment)
+            for var in used[place]:
+                part = left[var]
+                if limit is not None and (part >= 2 * limit or not any(var in others for others in used[:place])):
+                    part = min(part, limit)
+                extents[place] *= max(1, round(part))
+                left[var] /= max(1.0, part)
+        return tuple(extents)
 
     def expression(self, root: Expr, loop: int, parallel: Mapping[Var, int]) -> None:
         for load in loads(root):
             self.element(load.buffer, load.indices, "read", loop, parallel)
-        for kind, dtype, elements in operations(root, parallel):
+        for kind, dtype, elements in operations(root, parallel, self.bound):
             self.add(kind, dtype, loop, elements)
+        if self.scattered:
+            self.index(root, loop, parallel)
+
+    def index(self, root: Expr, loop: int, parallel: Mapping[Var, int]) -> None:
+        """Instructions that find out where elements lie, each in the innermost loop that it differs in.
+
+        Threads lie along the innermost variable. What depends on it alone is computed once by each of them, other
+        things for each of a thread's elements; what does not depend on a loop, before it.
+        """
+        counts: dict[tuple[int, bool], int] = {}
+        *_, inner = parallel
+        for expr, count in index_instructions(root, self.bound, self.divided):
+            place, own = loop, set(self.varies((expr,)))
+            while place in self.real_loops and f"loop{place}" not in own:
+                place = self.loops[place].parent
+            key = place, parallel_variables((expr,), self.bound) == {inner}
+            counts[key] = counts.get(key, 0) + count
+        for (place, once), count in counts.items():
+            elements = parallel[inner] if once else prod(parallel.values())
+            fills = bool(self.fills) and place == loop
+            self.vector.append(VectorWork("index", "int32", count * elements, place, fills))
 
 
 def receivers(copy: Copy) -> int:

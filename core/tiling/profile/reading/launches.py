@@ -39,6 +39,7 @@ from core.program.nodes import (
 )
 from core.tiling.profile.formula import Formula, axis, formula_of
 from core.tiling.profile.reading.compact import compact
+from core.tiling.profile.reading.elements import filled, parallel_variables, scattered, uneven
 from core.tiling.profile.reading.entries import Entries, receivers
 from core.tiling.profile.reading.order import rounds
 from core.tiling.profile.reading.roles import join_copiers, thread_split
@@ -63,7 +64,6 @@ def read_launch(launch: Launch, environment: dict[Var | str, int], unknown: dict
 class _Reader(Entries):
     """One walk. Threads that do different things are in roles; `branches` are the loops where one may divide again."""
 
-    real_loops: set[int] = field(default_factory=set)
     role: str = ""
     roles: dict[str, range] = field(default_factory=dict)
     branches: dict[int, range] = field(default_factory=dict)
@@ -77,7 +77,8 @@ class _Reader(Entries):
         self._body(launch.body, 0, {})
         order, panel = _swizzle(launch)
         threads = None if launch.threads is None else prod(launch.threads)
-        working = {self.loops[p.loop].role for p in self.products} | {self.loops[w.loop].role for w in self.vector}
+        computed = {work.loop for work in self.vector if work.kind != "index" and not work.fills}
+        working = {self.loops[loop].role for loop in computed | {product.loop for product in self.products}}
         # Where all threads multiply, a branch of some of them is a detail.
         everyone = any(not self.loops[product.loop].role for product in self.products)
         computing = set() if everyone else working - {""}
@@ -121,7 +122,11 @@ class _Reader(Entries):
                 self._body(body, index, parallel)
             case Parallel(vars=variables, extents=extents, body=body):
                 sizes = [self.number(extent, "a parallel loop") for extent in extents]
+                outer = self.fills, self.scattered
+                self.fills = tuple(buffer.storage.name for buffer in filled(stmt))
+                self.scattered = scattered(stmt)
                 self._body(body, loop, {**parallel, **dict(zip(variables, sizes, strict=True))})
+                self.fills, self.scattered = outer
             case While(body=body):
                 self.unknown["a while loop's trips depend on data: taken as 1"] = None
                 self._body(body, self._enter(loop, 0, 1, 0), parallel)
@@ -135,6 +140,10 @@ class _Reader(Entries):
                     self.names[var] = formula
                 else:
                     self.origins[var] = frozenset(self.varies((value,)))
+                if parallel:
+                    if uneven(value, self.bound, self.divided):
+                        self.divided.add(var)
+                    self.bound[var] = frozenset(parallel_variables((value,), self.bound))
                 self.expression(value, loop, parallel)
             case OpaqueStmt(operation=operation):
                 if not _WAITS.search(operation):
@@ -189,7 +198,16 @@ class _Reader(Entries):
             case Transpose(src=src, dst=dst):
                 self.copy(src, dst, loop)
             case Im2Col(src=src, dst=dst):
-                self.box(src.buffer, "read", self.window(stmt), (stmt.m_step, stmt.k_step), dst.buffer, False, loop)
+                self.box(
+                    src.buffer,
+                    "read",
+                    self.window(stmt),
+                    (stmt.m_step, stmt.k_step),
+                    dst.buffer,
+                    False,
+                    loop,
+                    window=True,
+                )
             case Scan(src=src, dst=dst):
                 self.copy(src, dst, loop)
                 self.reduction(src, stmt.dim, dst.buffer.dtype, loop)

@@ -119,7 +119,7 @@ class Round:
     """A round of a loop: one object for each loop.
 
     Attributes:
-        variable: of the loop; None for a `while`.
+        variable: of the loop; None for a `while`, and for a loop of a single round.
         inner: of the loops inside it the variables, with the values that they take.
     """
 
@@ -139,7 +139,7 @@ class Moves:
         indices: of each dimension the first element, with what `Bind`s stand for put in.
         extents: of each dimension how many elements from there on.
         spread: loops that are part of the statement: their variables and the values that they take.
-        conditional: whether the statement may be skipped in a round.
+        conditional: whether the statement may be skipped in some rounds.
     """
 
     indices: tuple[Any, ...]
@@ -235,7 +235,7 @@ class Access:
             return False
         if self.on_chip and not self.how == later.how == WRITTEN:
             return False
-        if in_bulk and not (self.in_bulk or later.in_bulk):
+        if in_bulk and (self.on_chip or not (self.in_bulk or later.in_bulk)):
             return False
         written = self.how == later.how == WRITTEN
         if written and self.stmt.same_as(later.stmt):
@@ -476,7 +476,8 @@ class _Order:
             pending.accesses = []
         barriers = len(self.before) + len(self.alone)
         if stmt.loop_var not in self._loops:
-            self._loops[stmt.loop_var] = Round(stmt.loop_var, tuple(_spread(stmt.body).items()))
+            once = getattr(stmt.extent, "value", 2) == 1
+            self._loops[stmt.loop_var] = Round(None if once else stmt.loop_var, tuple(_spread(stmt.body).items()))
         serial = "num_stages" not in stmt.annotations
         self._rounds_at += serial
         self._rounds(self._loops[stmt.loop_var], stmt.body, pending)
@@ -487,7 +488,6 @@ class _Order:
     def _rounds(self, loop: Round, body: Any, pending: _Pending, condition: Any = None) -> None:
         """Two rounds of a loop: what the first leaves behind is what every later one meets."""
         outside = list(pending.accesses)
-        conditions, self._conditions = self._conditions, 0
         for _ in range(2):
             if condition is not None:
                 self._meet(condition, self._accesses(condition), pending)
@@ -498,7 +498,6 @@ class _Order:
                 else replace(one, rounds=(*one.rounds, loop))
                 for one in pending.accesses
             ]
-        self._conditions = conditions
 
     def _launch(self, stmt: Any, pending: _Pending) -> None:
         """One axis of a launch's grid. Nothing is left behind between launches."""
@@ -558,7 +557,7 @@ def accesses(
     Args:
         owners: fragments whose elements are one thread's each.
         values: what variables bound before stand for.
-        conditional: whether the statement may be skipped in a round of the loop around it.
+        conditional: whether the statement may be skipped.
     """
     from tvm import arith, tirx
 

@@ -618,7 +618,8 @@ def accesses(
                 place = None
                 extents = one.args[2:] if is_region(one) else ()
                 if is_region(one):
-                    place = Place(where.buffer, tuple(where.indices), tuple(extents), fragment)
+                    mins = tuple(tirx.stmt_functor.substitute(index, dict(values)) for index in where.indices)
+                    place = Place(where.buffer, mins, tuple(extents), fragment)
                 for how in ways:
                     add(where.buffer, how, place, where.indices, extents)
 

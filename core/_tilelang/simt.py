@@ -48,12 +48,31 @@ _emitter: ContextVar[GemmEmitter] = ContextVar("tilehal_gemm_emitter")
 
 
 @dataclass(frozen=True)
+class PartialBarrier:
+    """A barrier that waits for some of a block's threads, which the HIP printer prints as one of them all.
+
+    Attributes:
+        barrier, count: its number, and how many threads it waits for; source text where they are no constants.
+        threads: threads of the block.
+    """
+
+    barrier: str
+    count: str
+    threads: int
+
+
+@dataclass(frozen=True)
 class SimtModules:
-    """What lowering gives: HIP C++, its entry points, and what the host does to launch them."""
+    """What lowering gives: HIP C++, its entry points, and what the host does to launch them.
+
+    Attributes:
+        partial_barriers: those whose text in `source` is not what they mean.
+    """
 
     source: str
     functions: tuple[DeviceFunction, ...]
     plan: LaunchPlan
+    partial_barriers: tuple[PartialBarrier, ...] = ()
 
 
 def supported_wave_lanes() -> tuple[int, ...]:
@@ -97,10 +116,34 @@ def lower_simt(
             host_module, device_module, *_ = engine.lower_to_host_device_ir(prim_func, context)
             functions = tuple(_device_function(func) for _, func in device_module.functions.items())
             plan = read_plan(host_module, {f.name: len(f.argument_types) for f in functions})
+            barriers = tuple(
+                barrier
+                for func, one in zip(device_module.functions.values(), functions, strict=True)
+                for barrier in _partial_barriers(func.body, one.threads[0] * one.threads[1] * one.threads[2])
+            )
             device = engine.device_codegen_without_compile(device_module, context)
     finally:
         _emitter.reset(token)
-    return SimtModules(_text(device.inspect_source()), functions, plan)
+    return SimtModules(_text(device.inspect_source()), functions, plan, barriers)
+
+
+def _partial_barriers(body: Any, threads: int) -> list[PartialBarrier]:
+    """Barriers whose count is not provably the block's: an author's own, and those of a branch that some threads take.
+
+    Assumes: `tvm_storage_sync(scope, number, count)`; without a count it waits for the whole block.
+    """
+    from tvm import tirx
+
+    found: list[PartialBarrier] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, tirx.Call) and getattr(node.op, "name", "") == "tirx.tvm_storage_sync":
+            counts = list(node.args)[2:]
+            if counts and not (isinstance(counts[0], tirx.IntImm) and int(counts[0]) == threads):
+                found.append(PartialBarrier(_text(node.args[1]), _text(counts[0]), threads))
+
+    tirx.stmt_functor.post_order_visit(body, visit)
+    return found
 
 
 @lru_cache(maxsize=8)

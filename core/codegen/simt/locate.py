@@ -1,4 +1,4 @@
-"""From a name in generated code back to the line of the user's kernel it most likely came from."""
+"""From something in generated code back to the line of the user's kernel it most likely came from."""
 
 from __future__ import annotations
 
@@ -36,6 +36,34 @@ def user_line(program: Program, foreign: Foreign) -> Location | None:
 
     tirx.stmt_functor.post_order_visit(program.prim_func.body, visit)
     return best[1] if best is not None else program.location
+
+
+def barrier_line(program: Program, count: str) -> Location | None:
+    """The `T.sync_threads(id, count)` with this count, else the first T.sync_threads() of a branch, else the kernel."""
+    from tvm import tirx
+
+    from core.program.tir.spans import statement_location
+
+    counted: list[Location | None] = []
+    branched: list[Location | None] = []
+
+    def barriers(stmt: Any, into: list[Location | None], arguments: int) -> None:
+        def visit(node: Any) -> None:
+            if type(node).__name__ != "Evaluate" or getattr(node.value, "op", None) is None:
+                return
+            given = list(node.value.args)
+            is_barrier = getattr(node.value.op, "name", "") == "tirx.tvm_storage_sync" and len(given) == arguments
+            if is_barrier and (arguments == 1 or str(given[2]) == count):
+                into.append(statement_location(node))
+
+        tirx.stmt_functor.post_order_visit(stmt, visit)
+
+    body = program.prim_func.body
+    barriers(body, counted, 3)
+    tirx.stmt_functor.post_order_visit(
+        body, lambda node: barriers(node, branched, 1) if type(node).__name__ == "IfThenElse" else None
+    )
+    return next((line for line in (*counted, *branched) if line is not None), program.location)
 
 
 def _names(stmt: Any) -> tuple[set[str], set[str]]:

@@ -16,7 +16,7 @@ from core.codegen.simt.arrays import align_arrays
 from core.codegen.simt.dialect import Dialect
 from core.codegen.simt.emitter import MatrixEmitter
 from core.codegen.simt.fma import replace_products
-from core.codegen.simt.locate import user_line
+from core.codegen.simt.locate import barrier_line, user_line
 from core.codegen.simt.matrix import Product, choose, function_source
 from core.codegen.simt.pipelining import stage_loops
 from core.codegen.simt.translate import Translated, UncoveredName, translate
@@ -50,8 +50,9 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
     that are not swizzled; `tf32` allows float32 products to round their operands.
 
     Raises:
-        UnsupportedOp: the chip's wave width is unknown or none the pipeline knows, TileLang refused the kernel, or
-            the generated code uses something that the dialect does not cover (named, with the user's line).
+        UnsupportedOp: the chip's wave width is unknown or none the pipeline knows, TileLang refused the kernel, a
+            barrier waits for a part of a block, or the generated code uses something that the dialect does not cover
+            (named, with the user's line).
     """
     from core.codegen.tir import effective, legalise
     from core.compiler.messages import translate as translate_error
@@ -97,6 +98,7 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
             location=program.location,
             view=program.view,
         ) from error
+    _check_barriers(modules, program, chip)
     names = tuple(function.name for function in modules.functions)
     translated = _translate(align_arrays(modules.source), dialect, names, emitter, options, program, chip)
     changed = {stock: vendor for stock, vendor in translated.rewritten.items() if stock != vendor}
@@ -137,6 +139,18 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
             "architecture": _architecture(chip),
         },
     )
+
+
+def _check_barriers(modules: _tilelang.SimtModules, program: Program, chip: Chip) -> None:
+    """Refuses a barrier of some of a block's threads: printed as one of them all, it hangs or lets threads through."""
+    if modules.partial_barriers:
+        barrier = modules.partial_barriers[0]
+        raise UnsupportedOp(
+            f"{program.name}: a barrier of {barrier.count} of the block's {barrier.threads} threads; {chip.target} has"
+            " barriers of the whole block only",
+            hint="let all threads of the block reach one T.sync_threads(), outside of the branch",
+            location=barrier_line(program, barrier.count),
+        )
 
 
 def _aligned(signature: Signature, modules: _tilelang.SimtModules, source: str) -> Signature:

@@ -159,7 +159,8 @@ def _uneven_rows(view: View) -> Iterator[Remark]:
 
 def _types_without_cpp(view: View) -> Iterator[Remark]:
     parameters = [parameter.buffer for parameter in view.parameters if parameter.buffer is not None]
-    for buffer in (*parameters, *(buffer for launch in view.launches for buffer in launch.buffers)):
+    on_chip = [buffer for launch in view.launches for buffer in launch.buffers]
+    for buffer in (*parameters, *view.workspaces, *on_chip):
         try:
             cpp_type(buffer.dtype, buffer.location)
         except UnsupportedOp as error:

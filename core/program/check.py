@@ -61,6 +61,9 @@ def check(view: View) -> None:
         if parameter.buffer is not None:
             _check_sizes(parameter.buffer)
             memories[parameter.buffer.storage] = parameter.buffer
+    for workspace in view.workspaces:
+        _check_sizes(workspace)
+        memories[workspace.storage] = workspace
     for launch in view.launches:
         for buffer in launch.buffers:
             memories.setdefault(buffer.storage, buffer)

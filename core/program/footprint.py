@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from core.program import walk
 from core.program.evaluate import evaluate
-from core.program.lifetimes import BufferUse, buffer_uses, by_scope, peak_bytes, sum_bytes
+from core.program.lifetimes import BufferUse, buffer_bytes, buffer_uses, by_scope, peak_bytes, sum_bytes
 from core.program.nodes import Gemm, Launch, Scope, Var, View
 from core.program.traffic import Traffic, count
 
@@ -136,6 +136,9 @@ def footprint(view: View, symbols: Mapping[str, int] | None = None) -> Footprint
     launches = []
     traffic = Traffic()
     workspace: int | None = 0
+    for buffer in view.workspaces:
+        size = buffer_bytes(buffer, environment)
+        workspace = None if workspace is None or size is None else workspace + size
     for launch in view.launches:
         uses = buffer_uses(launch, environment)
         threads = launch.threads

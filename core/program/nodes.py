@@ -553,7 +553,8 @@ class Launch(Stmt):
     Attributes:
         grid: (variable, extent) per axis, x first. Blocks run in any order, concurrently.
         threads: (x, y, z) the user asked for, or None when the backend chooses.
-        buffers: every on-chip and workspace buffer, each one buffer for the whole launch however deep it was declared.
+        buffers: every on-chip buffer and every workspace of the launch's own, each one buffer for the whole launch
+            however deep it was declared.
         uses_threads: the body reads a thread index: per-thread code, which block-wide families must refuse.
     """
 
@@ -581,7 +582,10 @@ class Parameter:
 class View:
     """The whole program: parameters, symbolic dimensions to be solved from shapes, and host-level statements.
 
-    `body` holds `Launch`es and what surrounds them (`Let`, `If`, `Assert`).
+    Attributes:
+        body: `Launch`es and what surrounds them (`Let`, `If`, `Assert`).
+        workspaces: global scratch memory allocated outside every launch (`T.alloc_global`): one memory for the whole
+            call, through which launches hand values to later ones. Views of it are in no list.
     """
 
     name: str
@@ -590,6 +594,7 @@ class View:
     body: tuple[Stmt, ...]
     location: Location | None = None
     opaque: tuple[Stmt | Expr, ...] = ()
+    workspaces: tuple[Buffer, ...] = ()
 
     @property
     def launches(self) -> tuple[Launch, ...]:

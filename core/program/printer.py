@@ -78,7 +78,8 @@ def view_text(view: View) -> str:
     """A whole view, one statement a line."""
     parameters = ", ".join(f"{p.name}: {_declaration(p.buffer or p.scalar)}" for p in view.parameters)
     symbols = f" over {', '.join(symbol.name for symbol in view.symbols)}" if view.symbols else ""
-    return "\n".join([f"{view.name}({parameters}){symbols}", *body_lines(view.body, 1)])
+    workspaces = "".join(f"; {b.name}: {b.scope.value} {_declaration(b)}" for b in view.workspaces)
+    return "\n".join([f"{view.name}({parameters}){symbols}{workspaces}", *body_lines(view.body, 1)])
 
 
 def _declaration(declared: Buffer | Var | None) -> str:

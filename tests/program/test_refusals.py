@@ -35,6 +35,31 @@ def test_parameters_that_share_one_tensor():
     assert error.message == "parameters A and B are the same tensor to TileLang: they share one T.Tensor(...)"
 
 
+@pytest.mark.parametrize("allocate", [T.alloc_shared, T.alloc_fragment])
+def test_memory_of_a_block_outside_every_launch(allocate):
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32")):
+        tile = allocate((64,), "float32")
+        with T.Kernel(1, threads=64):
+            T.copy(A, tile)
+
+    error = refused(main, UnsupportedOp, "tile = allocate(")
+    assert "T.alloc_global" in error.hint
+
+
+def test_scratch_memory_of_a_size_that_the_host_computes():
+    @T.prim_func
+    def main(A: T.Tensor((64,), "float32"), n: T.int32):
+        size = T.bind(n * 2)
+        scratch = T.alloc_buffer((size,), "float32")
+        with T.Kernel(1, threads=64):
+            for i in T.Parallel(64):
+                scratch[i] = A[i]
+
+    error = refused(main, UnsupportedOp, "scratch = ")
+    assert error.message == "the size of scratch depends on a variable that is computed outside `with T.Kernel(...)`"
+
+
 def test_two_safe_values_of_one_memory():
     """TileLang keeps the last, for the tensor and for its view."""
 

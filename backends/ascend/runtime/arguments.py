@@ -28,11 +28,11 @@ class Slot:
     """One argument of a function.
 
     Attributes:
-        role: `lock`, `workspace`, `tensor`, `buffer`, `scalar`, `symbol`, `grid` or `block`.
+        role: `lock`, `workspace`, `tensor`, `scratch`, `buffer`, `scalar`, `symbol`, `grid` or `block`.
         name: of what is passed.
         type: MLIR type.
         position: of a tensor or scalar among the call's arguments.
-        elements: extents of a `buffer`.
+        elements: extents of `scratch` or a `buffer`.
     """
 
     role: str
@@ -52,7 +52,7 @@ class Slot:
         return _BYTES[element]
 
     def buffer_bytes(self, values: Mapping[str, Any]) -> int:
-        """Bytes of a `buffer` for these symbols and scalars."""
+        """Bytes of `scratch` or a `buffer` for these symbols and scalars."""
         return self.element_bytes * prod(max(0, extent(values)) for extent in self.elements)
 
 

@@ -68,7 +68,8 @@ class AscendLauncher:
         self._launches = [_launch(chip, built, number, plan) for number, plan in enumerate(launch_plans(built.lowered))]
         self._assertions = host_assertions(built.lowered)
         self._functions: dict[tuple[int, int], int] = {}
-        self._scratch: dict[tuple[int, int, int, str], torch.Tensor] = {}
+        #: By device, stream, number of the launch (None: all launches share it) and name.
+        self._scratch: dict[tuple[int, int, int | None, str], torch.Tensor] = {}
         #: Scratch memory that grew: earlier launches of the stream may still use the smaller one.
         self._outgrown: list[torch.Tensor] = []
         self._lock = threading.Lock()
@@ -110,13 +111,15 @@ class AscendLauncher:
         if blocks == 0:
             return
         function = self._function(number, launch, device)
-        wanted = {
-            "workspace": launch.needs.workspace_bytes_per_block * blocks,
-            "lock": launch.lock_bytes,
-            **{slot.name: slot.buffer_bytes(values) for slot in launch.plan.memory_slots if slot.role == "buffer"},
-        }
+        own = {"workspace": launch.needs.workspace_bytes_per_block * blocks, "lock": launch.lock_bytes}
+        shared = {}
+        for slot in launch.plan.memory_slots:
+            if slot.role in ("scratch", "buffer"):
+                (shared if slot.role == "scratch" else own)[slot.name] = slot.buffer_bytes(values)
         addresses = {
-            name: self._memory((device, stream, number, name), size, tensor, foreign) for name, size in wanted.items()
+            name: self._memory((device, stream, launch_number, name), size, tensor, foreign)
+            for launch_number, wanted in ((number, own), (None, shared))
+            for name, size in wanted.items()
         }
         if addresses["lock"]:
             self._acl.copy_to_device(addresses["lock"], self._lock_source(launch), launch.lock_bytes, stream)
@@ -139,7 +142,7 @@ class AscendLauncher:
                 launch.lock_source = self._acl.pinned_copy(value * launch.needs.lock_count)
             return launch.lock_source
 
-    def _memory(self, key: tuple[int, int, int, str], size: int, tensor: torch.Tensor, foreign: bool) -> int:
+    def _memory(self, key: tuple[int, int, int | None, str], size: int, tensor: torch.Tensor, foreign: bool) -> int:
         """Address of scratch memory of at least `size` bytes, 0 for none.
 
         It belongs to the stream: launches of one stream run one after the other, so they can share it, whereas memory

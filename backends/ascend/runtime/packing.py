@@ -66,7 +66,7 @@ class Packer:
         if slot.role == "tensor":
             return int(arguments[slot.position].data_ptr()).to_bytes(8, "little")
         if slot.is_memory:
-            return int(addresses[slot.name if slot.role == "buffer" else slot.role]).to_bytes(8, "little")
+            return int(addresses[slot.name if slot.role in ("scratch", "buffer") else slot.role]).to_bytes(8, "little")
         if slot.role == "grid":
             return int(next(extents)).to_bytes(4, "little")
         value = arguments[slot.position] if slot.role == "scalar" else values[slot.name]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from backends.ascend.runtime.arguments import (
     LaunchPlan,
+    Slot,
     call_values,
     check_assertions,
     host_assertions,
@@ -47,11 +48,12 @@ class SimulatedKernel:
     def __call__(self, *arguments: Any, symbols: dict[str, int] | None = None, stream: int | None = None) -> None:
         values = call_values(self._lowered, arguments, symbols)
         check_assertions(self._lowered.signature.name, self._assertions, values)
+        scratch: dict[str, torch.Tensor] = {}
         for plan, code in zip(self._plans, self.objects, strict=True):
             x, y, z = plan.blocks(values, self._cores)
             if x * y * z:
                 kept: list[torch.Tensor] = []
-                run_blocks(code, _slots(plan, arguments, values, kept), (x, y, z))
+                run_blocks(code, _slots(plan, arguments, values, scratch, kept), (x, y, z))
 
 
 def run_blocks(code: LoadedObject, slots: ctypes.Array[ctypes.c_uint64], grid: tuple[int, int, int]) -> None:
@@ -72,23 +74,38 @@ def run_blocks(code: LoadedObject, slots: ctypes.Array[ctypes.c_uint64], grid: t
 
 
 def _slots(
-    plan: LaunchPlan, arguments: Sequence[Any], values: Mapping[str, Any], kept: list[torch.Tensor]
+    plan: LaunchPlan,
+    arguments: Sequence[Any],
+    values: Mapping[str, Any],
+    scratch: dict[str, torch.Tensor],
+    kept: list[torch.Tensor],
 ) -> ctypes.Array[ctypes.c_uint64]:
-    """8 bytes per argument; `kept` receives the memory that must live until the blocks have run."""
+    """8 bytes per argument.
+
+    `scratch` holds the memory that launches share, by name; `kept` receives what must live until the blocks have run.
+    """
     slots = (ctypes.c_uint64 * len(plan.slots))()
     for number, slot in enumerate(plan.slots):
         if slot.role == "tensor":
             slots[number] = arguments[slot.position].data_ptr()
+        elif slot.role == "scratch":
+            if slot.name not in scratch:
+                scratch[slot.name] = _memory(slot, values)
+            slots[number] = scratch[slot.name].data_ptr()
         elif slot.role == "buffer":
-            import torch
-
-            kept.append(torch.empty(slot.buffer_bytes(values), dtype=torch.uint8))
+            kept.append(_memory(slot, values))
             slots[number] = kept[-1].data_ptr()
         elif slot.role in ("scalar", "symbol"):
             value = arguments[slot.position] if slot.role == "scalar" else values[slot.name]
             slots[number] = int.from_bytes(number_bytes(value, slot.type), "little")
         # lock and workspace are for what the vendor's compiler inserts: there is none of it here, they stay null.
     return slots
+
+
+def _memory(slot: Slot, values: Mapping[str, Any]) -> torch.Tensor:
+    import torch
+
+    return torch.empty(slot.buffer_bytes(values), dtype=torch.uint8)
 
 
 def _usable_cores() -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from core.codegen.cpp.block import BlockWriter
 from core.codegen.cpp.expressions import Expressions
+from core.codegen.cpp.memory import bytes_expression, write_workspace
 from core.codegen.cpp.names import Names
 from core.codegen.cpp.ranges import Ranges
 from core.codegen.cpp.tiles import gemm_accumulator
@@ -182,7 +183,7 @@ class LaunchWriter:
         parameters.append("tile::Status& status")
         self.out.line(f"static void {self.launch_name}({', '.join(parameters)}) {{")
         with self.out.indented():
-            self._write_tensor_views()
+            self._write_views()
             axes = []
             for axis, (_, extent) in zip("xyz", launch.grid, strict=False):
                 self.out.line(f"const int64_t grid_{axis} = {self.expressions.index(extent)};")
@@ -197,47 +198,18 @@ class LaunchWriter:
             with self.out.indented():
                 self._write_call(axes, offsets)
             self.out.line("});")
-            for buffer in self._workspaces():
-                self.out.line(f"free({self.names.of(buffer)});")
         self.out.line("}")
         self.out.line()
 
-    def _workspaces(self) -> list[Buffer]:
-        return [group[0] for group in self._tensor_groups() if id(group[0]) not in self._arguments]
-
-    def _write_tensor_views(self) -> None:
-        """Workspaces are allocated; other views of a tensor's memory are the same address under another type."""
+    def _write_views(self) -> None:
+        """Workspaces of the launch's own are allocated; other views of a memory are its address as another type."""
         for group in self._tensor_groups():
             first = group[0]
             if id(first) not in self._arguments:
-                size = " ".join(self._bytes_of(group))
-                kind = cpp_type(first.dtype, first.location).element
-                name = self.names.of(first)
-                self.out.line(f"{kind}* {name} = static_cast<{kind}*>(aligned_alloc(64, ({size} + 63) / 64 * 64));")
-                self.out.line(f'if ({name} == nullptr) return status.fail("no memory for the workspace {first.name}");')
+                write_workspace(self.out, self.expressions, group, "return status.fail({0});")
             for view in group[1:]:
                 kind = self.pointer_type(view)
                 self.out.line(f"{kind} {self.names.of(view)} = reinterpret_cast<{kind}>({self.names.of(first)});")
-
-    def _bytes_of(self, buffers: Sequence[Buffer]) -> list[str]:
-        """An expression, in pieces, for the bytes that hold all of `buffers`."""
-        sizes = [byte_span(buffer) for buffer in buffers]
-        known = max((size for size in sizes if size is not None), default=None)
-        unknown = [self._dynamic_bytes(b) for b, size in zip(buffers, sizes, strict=True) if size is None]
-        if not unknown:
-            return [f"int64_t({known})"]
-        text = unknown[0] if known is None else f"tile::larger({known}, {unknown[0]})"
-        for other in unknown[1:]:
-            text = f"tile::larger({text}, {other})"
-        return [text]
-
-    def _dynamic_bytes(self, buffer: Buffer) -> str:
-        size = cpp_type(buffer.dtype, buffer.location).size_bytes
-        terms = [
-            f"(int64_t({self.expressions.index(extent)}) - 1) * ({self.expressions.index(stride)})"
-            for extent, stride in zip(buffer.shape, buffer.strides, strict=True)
-        ]
-        return f"({' + '.join(terms)} + 1) * {size}"
 
     def _write_layout(self) -> dict[int, str]:
         """Places the tiles one after the other in the memory of a thread; returns each storage's offset."""
@@ -253,7 +225,7 @@ class LaunchWriter:
                 position += -(-max(size or 0 for size in static) // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
             else:
                 end = self.names.fresh(f"after_{buffers[0].name}")
-                size = " ".join(self._bytes_of(buffers))
+                size = bytes_expression(self.expressions, buffers)
                 self.out.line(f"const int64_t {end} = {offsets[key]} + ({size} + 63) / 64 * 64;")
                 base, position = f"{end} + ", 0
         panels = [

@@ -10,6 +10,7 @@ from functools import cached_property
 from core.codegen.cpp.block import BlockWriter
 from core.codegen.cpp.expressions import Expressions
 from core.codegen.cpp.launch import LaunchWriter
+from core.codegen.cpp.memory import write_workspace
 from core.codegen.cpp.names import Names
 from core.codegen.cpp.preamble import preamble
 from core.codegen.cpp.ranges import Ranges
@@ -69,6 +70,7 @@ class _SourceWriter:
         for parameter in self.view.parameters:
             self.names.of(_item(parameter))
         tensors = [p.buffer for p in self.view.parameters if p.buffer is not None]
+        tensors += self.view.workspaces
         name = self.view.name
         launches = self.view.launches
         for number, launch in enumerate(launches):
@@ -100,6 +102,7 @@ class _SourceWriter:
     def _dtypes(self) -> set[str]:
         """Every dtype the program computes with or keeps."""
         dtypes = {p.buffer.dtype if p.buffer is not None else _item(p).dtype for p in self.view.parameters}
+        dtypes |= {workspace.dtype for workspace in self.view.workspaces}
         for stmt in walk.statements(self.view):
             dtypes |= {buffer.dtype for buffer in mentioned_buffers(stmt)}
             dtypes |= {expr.dtype for expr in walk.expressions(stmt)}
@@ -118,6 +121,8 @@ class _SourceWriter:
             for var, given in self._counted.items():
                 self.out.line(f"if ({given} > {LARGEST_INT32_SIZE}) return {string_literal(_too_large(var))};")
                 self.out.line(f"const int32_t {self.names.of(var)} = int32_t({given});")
+            for workspace in self.view.workspaces:
+                write_workspace(self.out, self.expressions, [workspace], "return {0};")
             self._host_body(self.view.body)
             self.out.line("return status.message;")
         self.out.line("}")

@@ -17,11 +17,12 @@ class Argument:
     """A function argument.
 
     Attributes:
-        role: `tensor`, `buffer` (a workspace of the kernel's own), `scalar`, `symbol`, `grid`, `block`, or a vendor's.
+        role: `tensor`, `scratch` (a workspace that launches share), `buffer` (one of the launch's own), `scalar`,
+            `symbol`, `grid`, `block`, or a vendor's.
         name: of the parameter passed, as far as the role has one.
         type: its MLIR type.
         attributes: printed behind the type.
-        elements: extents of a `buffer`, which whoever launches the kernel allocates.
+        elements: extents of `scratch` or a `buffer`, which whoever launches the kernel allocates.
     """
 
     role: str

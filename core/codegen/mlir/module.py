@@ -120,7 +120,10 @@ class _LaunchLowering:
         return self.builder.fresh(f"{name}_" if name.isdigit() else name).removeprefix("%")
 
     def _tensors(self) -> None:
-        """One memref per tensor parameter, then one per workspace: views of one storage share it."""
+        """One memref per tensor parameter, then one per workspace: views of one storage share it.
+
+        Every launch takes every workspace that launches share, so that all of them know it by one name.
+        """
         c = self.context
         reads, writes = self._global_effects()
         for parameter in self.view.parameters:
@@ -129,6 +132,9 @@ class _LaunchLowering:
                 continue
             c.check_dtype(buffer.dtype)
             self._tensor("tensor", buffer, parameter.name, reads, writes)
+        for buffer in self.view.workspaces:
+            c.check_dtype(buffer.dtype)
+            self._tensor("scratch", buffer, buffer.name, reads, writes)
         for buffer in self.launch.buffers:
             if buffer.scope is Scope.GLOBAL and buffer.storage not in c.arguments:
                 self._tensor("buffer", buffer, buffer.name, reads, writes)
@@ -137,7 +143,7 @@ class _LaunchLowering:
         storage = buffer.storage
         type_ = MemRef((None,), memory_type(buffer.dtype, buffer.location))
         attributes = self.dialect.tensor_attributes(reads=storage in reads, writes=storage in writes)
-        elements = buffer.shape if role == "buffer" else ()
+        elements = () if role == "tensor" else buffer.shape
         argument = Argument(role, self._name(name), type_, attributes, elements)
         self.arguments.append(argument)
         if storage not in self.context.arguments:

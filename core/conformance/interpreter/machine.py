@@ -100,6 +100,7 @@ def interpret(
     for symbol in view.symbols:
         if symbols and symbol.name in symbols:
             machine.variables[symbol] = symbols[symbol.name]
+    machine.allocate(view.workspaces)
     machine.run(view.body)
     return machine.printed
 
@@ -126,7 +127,8 @@ class Machine:
         strides = tuple(int(self.value(stride)) * kind.itemsize for stride in buffer.strides)
         return np.ndarray(shape, kind, raw, strides=strides)
 
-    def _allocate(self, buffers: Sequence[Buffer]) -> None:
+    def allocate(self, buffers: Sequence[Buffer]) -> None:
+        """Memory for buffers, poisoned: views of one storage share it."""
         sizes: dict[Storage, int] = {}
         for buffer in buffers:
             elements = int(np.prod([int(self.value(extent)) for extent in buffer.shape], dtype=np.int64))
@@ -276,11 +278,11 @@ class Machine:
     def _launch(self, launch: Launch) -> None:
         if launch.uses_threads:
             raise UnsupportedOp("the interpreter runs block-wide code only", location=launch.location)
-        self._allocate([buffer for buffer in launch.buffers if buffer.scope is Scope.GLOBAL])
+        self.allocate([buffer for buffer in launch.buffers if buffer.scope is Scope.GLOBAL])
         on_chip = [buffer for buffer in launch.buffers if buffer.scope is not Scope.GLOBAL]
         for point in self.points([int(self.value(extent)) for _, extent in launch.grid]):
             self.variables.update(zip((var for var, _ in launch.grid), point, strict=True))
-            self._allocate(on_chip)
+            self.allocate(on_chip)
             with suppress(_Return):
                 self.run(launch.body)
 

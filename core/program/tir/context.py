@@ -11,6 +11,7 @@ from core.program.nodes import Buffer, Expr, OpaqueExpr, OpaqueStmt, Scope, Stor
 from core.program.tir import spans
 from core.program.tir.names import Names
 from core.program.tir.prover import Prover
+from core.program.walk import subexpressions
 
 _SCOPES = {
     "": Scope.GLOBAL,
@@ -54,6 +55,7 @@ class Context:
         self.safe_values: dict[Any, Any] = {}  # by data variable, TIR expressions
         self.reducers: dict[Any, str] = {}  # by data variable, the operator
         self.symbols: list[Var] = []
+        self.workspaces: list[Buffer] = []
         self.in_parameters = False
         self.opaque: list[OpaqueStmt | OpaqueExpr] = []
         self.location: Location | None = None
@@ -112,9 +114,33 @@ class Context:
         known = self.buffers.get(buffer)
         if known is None:
             known = self.add_buffer(buffer)
-            if self.launch is not None and known.parameter is None:
+            outlives = known.parameter is not None or any(known.storage is one.storage for one in self.workspaces)
+            if self.launch is not None and not outlives:
                 self.launch.buffers.append(known)
         return known
+
+    def add_workspace(self, buffer: Any) -> None:
+        """Introduces global scratch memory that outlives a launch.
+
+        Raises:
+            UnsupportedOp: a buffer on the chip, or one whose size is not of symbols and scalar parameters alone.
+        """
+        location = self.user_line(spans.buffer_location(buffer))
+        if _SCOPES.get(buffer.scope()) is not Scope.GLOBAL:
+            raise UnsupportedOp(
+                f"{buffer.name} is allocated outside `with T.Kernel(...)`, in memory of a block ({buffer.scope()})",
+                hint="allocate it inside the T.Kernel block; T.alloc_global hands values from one T.Kernel to the next",
+                location=location,
+            )
+        made = self.add_buffer(buffer)
+        for extent in (*made.shape, *made.strides):
+            if any(isinstance(item, Var) and item.kind is VarKind.LET for item in subexpressions(extent)):
+                raise UnsupportedOp(
+                    f"the size of {made.name} depends on a variable that is computed outside `with T.Kernel(...)`",
+                    hint="write the size with the kernel's symbolic sizes and scalar parameters",
+                    location=location,
+                )
+        self.workspaces.append(made)
 
     def add_buffer(self, buffer: Any, parameter: int | None = None) -> Buffer:
         """Introduces a buffer: a parameter, an allocation, or a view of one of these."""

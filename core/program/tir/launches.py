@@ -53,6 +53,7 @@ def build_view(prim_func: Any, name: str, outputs: tuple[int, ...]) -> View:
         body=body,
         location=context.location,
         opaque=tuple(context.opaque),
+        workspaces=tuple(context.workspaces),
     )
 
 
@@ -108,6 +109,8 @@ def _append_host(context: Context, stmt: Any, out: list[Stmt], assumptions: Exit
             out.append(_launch(context, stmt))
         elif kind == "IfThenElse":
             out.append(_host_if(context, stmt))
+        elif kind == "AllocBuffer":
+            context.add_workspace(stmt.buffer)
         elif kind == "Bind":
             out.append(statements.make_let(context, stmt.var, stmt.value))
         elif kind == "AssertStmt":
@@ -126,18 +129,14 @@ def _append_host(context: Context, stmt: Any, out: list[Stmt], assumptions: Exit
         else:
             raise UnsupportedOp(
                 f"{kind} outside `with T.Kernel(...)`",
-                hint="only scalar bindings, if/else and assert may surround a T.Kernel block",
+                hint="only scalar bindings, T.alloc_global, if/else and assert may surround a T.Kernel block",
                 location=context.location,
             )
 
 
 def _host_block(context: Context, block: Any, out: list[Stmt], assumptions: ExitStack) -> None:
-    if block.alloc_buffers:
-        raise UnsupportedOp(
-            "a buffer is allocated outside `with T.Kernel(...)`",
-            hint="allocate it inside the T.Kernel block",
-            location=context.user_line(spans.buffer_location(block.alloc_buffers[0])),
-        )
+    for buffer in block.alloc_buffers:
+        context.add_workspace(buffer)
     _append_host(context, block.body, out, assumptions)
 
 

@@ -42,6 +42,15 @@ struct Scratch {
     }
 };
 
+// Global scratch memory of a kernel, freed where its block ends.
+struct Workspace {
+    void* data;
+    explicit Workspace(int64_t bytes) : data(aligned_alloc(64, (bytes < 1 ? 1 : (bytes + 63) / 64) * 64)) {}
+    Workspace(const Workspace&) = delete;
+    Workspace& operator=(const Workspace&) = delete;
+    ~Workspace() { free(data); }
+};
+
 inline void free_scratch(void* scratch) {
     free(static_cast<Scratch*>(scratch)->data);
     free(scratch);

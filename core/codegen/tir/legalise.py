@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from core.codegen.tir import bits, copies, narrow, order, products, slices, views
+from core.codegen.tir import atomics, bits, copies, narrow, order, products, slices, views
 from core.codegen.tir.differences import NO_SPECIALISATION, Difference, Remedy, Rule, differences
 from core.errors import UnsupportedOp
 from core.program.nodes import For, Stmt
@@ -79,6 +79,9 @@ def legalise(program: Program, chip: Chip, options: CompileOptions) -> Legalised
         at = ", ".join(str(line) for line in sorted(set(lines)))
         moved = "elements of a slice that begins at no multiple of its length move one by one"
         result.rewrites.append(f"{moved} (line {at})")
+    result.prim_func, converted = atomics.convert_values(result.prim_func)
+    if converted:
+        result.rewrites.append(f"{converted} atomic(s) of an element get their value in the element's type")
     # All of the function: what the view folds away or does not know is arithmetic too.
     result.prim_func, changed = narrow.wrap(result.prim_func)
     if changed:

@@ -74,36 +74,30 @@ template <typename T, typename V> TILEHAL_DEVICE T AtomicAddRet(T *address, V va
 }
 
 // Pairs and quadruples: indivisible per element, as docs/program.md asks.
-// The values come as a pointer to them or packed into a vector of their size.
-template <int Count, typename T> TILEHAL_DEVICE void add_each(T *address, const T *values) {
+// The values come as a pointer to them, in a type of their own, or packed into a vector of elements of the tensor's type.
+template <int Count, typename T, typename V> TILEHAL_DEVICE void add_each(T *address, const V *values) {
 #pragma unroll
-  for (int i = 0; i < Count; ++i) fetch_add(address + i, values[i]);
+  for (int i = 0; i < Count; ++i) fetch_add(address + i, (T)values[i]);
 }
-template <int Count, typename T, typename Packed> TILEHAL_DEVICE void add_each(T *address, Packed packed) {
+template <int Count, typename T, typename Packed> TILEHAL_DEVICE void add_packed(T *address, Packed packed) {
   static_assert(sizeof(Packed) == Count * sizeof(T), "the values fill the vector");
   T values[Count];
   __builtin_memcpy(values, &packed, sizeof(Packed));
   add_each<Count>(address, (const T *)values);
 }
-template <typename T> TILEHAL_DEVICE void AtomicAddx2(T *address, T *values, int order = 0) {
-  order_fence(order);
-  add_each<2>(address, (const T *)values);
-  order_fence(order);
-}
-template <typename T> TILEHAL_DEVICE void AtomicAddx4(T *address, T *values, int order = 0) {
-  order_fence(order);
-  add_each<4>(address, (const T *)values);
-  order_fence(order);
-}
-template <typename T, typename V> TILEHAL_DEVICE void AtomicAddx2(T *address, V values, int order = 0) {
-  order_fence(order);
-  add_each<2>(address, values);
-  order_fence(order);
-}
-template <typename T, typename V> TILEHAL_DEVICE void AtomicAddx4(T *address, V values, int order = 0) {
-  order_fence(order);
-  add_each<4>(address, values);
-  order_fence(order);
-}
+#define TILEHAL_ATOMIC_SEVERAL(NAME, COUNT)                                                                            \
+  template <typename T, typename V> TILEHAL_DEVICE void NAME(T *address, V *values, int order = 0) {                    \
+    order_fence(order);                                                                                                \
+    add_each<COUNT>(address, (const V *)values);                                                                       \
+    order_fence(order);                                                                                                \
+  }                                                                                                                    \
+  template <typename T, typename V> TILEHAL_DEVICE void NAME(T *address, V values, int order = 0) {                     \
+    order_fence(order);                                                                                                \
+    add_packed<COUNT>(address, values);                                                                                \
+    order_fence(order);                                                                                                \
+  }
+TILEHAL_ATOMIC_SEVERAL(AtomicAddx2, 2)
+TILEHAL_ATOMIC_SEVERAL(AtomicAddx4, 4)
+#undef TILEHAL_ATOMIC_SEVERAL
 
 } // namespace tilehal

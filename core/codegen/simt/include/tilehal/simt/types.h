@@ -31,6 +31,9 @@ struct bfloat16 {
   TILEHAL_DEVICE bfloat16(int value) : bits(round((float)value)) {}
   TILEHAL_DEVICE bfloat16(unsigned int value) : bits(round((float)value)) {}
   TILEHAL_DEVICE bfloat16(long value) : bits(round((float)value)) {}
+  TILEHAL_DEVICE bfloat16(unsigned long value) : bits(round((float)value)) {}
+  TILEHAL_DEVICE bfloat16(long long value) : bits(round((float)value)) {}
+  TILEHAL_DEVICE bfloat16(unsigned long long value) : bits(round((float)value)) {}
   TILEHAL_DEVICE bfloat16(half_t value) : bits(round((float)value)) {}
   TILEHAL_DEVICE operator float() const { return bits_as<float>((unsigned int)bits << 16); }
 

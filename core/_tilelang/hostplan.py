@@ -175,7 +175,10 @@ class _Reader:
         """Notes the recipe of a TMA descriptor: destination, data type, rank, data, then the encoder's numbers."""
         variable, data_type, rank, data = arguments[0], int(arguments[1]), int(arguments[2]), arguments[3]
         source = self.sources.get(data) if type(data).__name__ == "Var" else None
-        if variable not in self.allocated or variable in self.maps or source is None or source[0] != "data":
+        if source is None and type(data).__name__ == "Var" and data in self.buffers:
+            source = ("workspace", self.buffers[data])
+        known = source is not None and source[0] in ("data", "workspace")
+        if variable not in self.allocated or variable in self.maps or source is None or not known:
             raise UnreadableHost(f"{name} of {data} into {variable} on the host")
         if conditions:
             raise UnreadableHost(f"{name} under a condition on the host")
@@ -199,7 +202,8 @@ class _Reader:
         if _TENSOR_MAPS[name] == "im2col":
             window = {"lower": numbers(rank - 2), "upper": numbers(rank - 2)}
             window["pixels"], window["channels"] = numbers(2)
-            window["upper"] = self.last_offsets(source[1], window, steps)
+            if source[0] == "data":
+                window["upper"] = self.last_offsets(source[1], window, steps)
         interleave, swizzle, l2_promotion, out_of_bounds = numbers(4)
         if texts:
             raise UnreadableHost(f"{name} with {len(texts)} arguments more than the driver's encoder")
@@ -216,6 +220,7 @@ class _Reader:
                 swizzle=swizzle,
                 l2_promotion=l2_promotion,
                 out_of_bounds=out_of_bounds,
+                of_workspace=source[0] == "workspace",
                 **window,
             )
         )

@@ -22,7 +22,7 @@ from core.codegen.launch import binding_source, capability, launch_source, requi
 from core.compiler.artifacts import BuiltKernel, CompileOptions, LoweredKernel, Resources
 from core.errors import LaunchError, ResourceExceeded, ShapeMismatch, TileHALError, UnsupportedOp
 from core.program.effects import buffer_effects
-from core.program.expressions import to_python
+from core.program.expressions import dtype_bits, to_python
 from core.program.nodes import Im2Col, Launch
 from core.program.walk import statements
 from core.runtime.driver_launcher import DriverLauncher
@@ -177,14 +177,16 @@ def _driver_plan(
     signature: Signature, read: _tilelang.LaunchPlan, functions: tuple[_tilelang.DeviceFunction, ...]
 ) -> tuple[DriverPlan | None, str]:
     """The host's launches in the driver's terms, or None and what stands in the way."""
-    if read.workspaces:
-        return None, "it needs global scratch memory"
     by_name = {function.name: function for function in functions}
-    plan = DriverPlan(tuple(_device_launch(step, by_name[step.function]) for step in read.steps), read.maps)
+    plan = DriverPlan(
+        tuple(_device_launch(step, by_name[step.function]) for step in read.steps),
+        read.maps,
+        tuple(f"({count}*{dtype_bits(dtype)} + 7) // 8" for dtype, count in read.workspaces),
+    )
     try:
         plan.check({*signature.symbols, *read.scalars})
         launch_source(signature, plan, (1, 1, 1), "sm_1")
-        binding_source(signature, "cuda", refuses_empty=bool(plan.maps))
+        binding_source(signature, "cuda", refuses_empty=plan.maps_parameters)
     except UnusablePlan as error:
         return None, str(error)
     return plan, ""
@@ -205,7 +207,8 @@ def _aligned(signature: Signature, modules: _tilelang.NativeModules, plan: Drive
         launch.function: [a.index if a.kind == "tensor" else None for a in launch.arguments] for launch in plan.launches
     }
     used = {a.index for launch in plan.launches for a in launch.arguments if a.kind == "map"}
-    return with_alignments(signature, modules.device_source, entries, {plan.maps[index].tensor for index in used})
+    described = {plan.maps[index].tensor for index in used if not plan.maps[index].of_workspace}
+    return with_alignments(signature, modules.device_source, entries, described)
 
 
 def _device_launch(step: _tilelang.LaunchStep, function: _tilelang.DeviceFunction) -> DeviceLaunch:
@@ -232,6 +235,8 @@ def _argument(text: str, dtype: str) -> Argument:
     kind, _, index = text.partition(":")
     if kind == "tensor" and index:
         return Argument("tensor", int(index))
+    if kind == "workspace" and index:
+        return Argument("workspace", int(index))
     if kind == "map" and index:
         return Argument("map", int(index))
     return Argument("scalar", value=text, dtype=dtype)
@@ -254,7 +259,7 @@ def launch_file(lowered: LoweredKernel, arch: str) -> str:
     limits = lowered.metadata["grid_limits"]
     return with_headers(
         launch_source(lowered.signature, plan, limits, arch)
-        + binding_source(lowered.signature, "cuda", refuses_empty=bool(plan.maps))
+        + binding_source(lowered.signature, "cuda", refuses_empty=plan.maps_parameters)
     )
 
 

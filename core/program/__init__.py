@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from core.program.nodes import (
-    LARGEST_INT32_SIZE,
     MATH_FUNCTIONS,
     Assert,
     AtomicElement,
@@ -87,7 +86,6 @@ _LAZY = {
 }
 
 __all__ = [
-    "LARGEST_INT32_SIZE",
     "MATH_FUNCTIONS",
     "Assert",
     "AtomicElement",

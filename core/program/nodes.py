@@ -95,11 +95,6 @@ class Const(Expr):
     value: bool | int | float
 
 
-#: The largest symbolic dimension that is counted in int32. What computes with it goes beyond it: a grid is rounded up,
-#: the last tile hangs over the end. A kernel for more has int64 sizes, `T.dynamic("m", "int64")`.
-LARGEST_INT32_SIZE = 2**31 - 2**24
-
-
 class VarKind(Enum):
     BLOCK = "block"  # a grid axis
     THREAD = "thread"  # threadIdx: reading one makes a kernel per-thread code

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from core.runtime.extents import GridExtents as GridExtents
     from core.runtime.kernel import Kernel as Kernel
     from core.runtime.launcher import Launcher as Launcher
+    from core.runtime.plan import LARGEST_INT32_SIZE as LARGEST_INT32_SIZE
     from core.runtime.signature import ScalarArgument as ScalarArgument
     from core.runtime.signature import Signature as Signature
     from core.runtime.signature import TensorArgument as TensorArgument
@@ -33,6 +34,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "extents": ("Expression", "Extent", "GridExtents"),
         "kernel": ("Kernel",),
         "launcher": ("Launcher",),
+        "plan": ("LARGEST_INT32_SIZE",),
         "signature": ("ScalarArgument", "Signature", "TensorArgument"),
     },
 )

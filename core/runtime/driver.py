@@ -17,6 +17,8 @@ _LIBRARIES = ("libcuda.so.1", "libcuda.so")
 #: `CUdevice_attribute` and `CUstreamCaptureMode` of cuda.h.
 _MAJOR, _MINOR = 75, 76
 _RELAXED = 2
+#: `CUmemAllocationType`, `CUmemLocationType` and `CUmemPool_attribute` of cuda.h.
+_PINNED, _ON_DEVICE, _RELEASE_THRESHOLD = 1, 1, 4
 
 
 class LaunchAttribute(ctypes.Structure):
@@ -35,6 +37,21 @@ class LaunchConfig(ctypes.Structure):
         ("stream", ctypes.c_void_p),
         ("attributes", ctypes.POINTER(LaunchAttribute)),
         ("count", ctypes.c_uint32),
+    )
+
+
+class PoolProperties(ctypes.Structure):
+    """`CUmemPoolProps` of cuda.h."""
+
+    _fields_ = (
+        ("type", ctypes.c_int),
+        ("handles", ctypes.c_int),
+        ("place_type", ctypes.c_int),
+        ("place", ctypes.c_int),
+        ("security", ctypes.c_void_p),
+        ("largest", ctypes.c_size_t),
+        ("usage", ctypes.c_ushort),
+        ("reserved", ctypes.c_ubyte * 54),
     )
 
 
@@ -114,6 +131,31 @@ class Driver:
         self.check(self._library.cuDeviceGet(ctypes.byref(device), index), "cuDeviceGet", DeviceUnavailable)
         self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
         return context
+
+    def pool(self, index: int) -> ctypes.c_void_p:
+        """A pool of device memory that keeps what it is given back. The device's context is current."""
+        device, pool = ctypes.c_int(), ctypes.c_void_p()
+        self.check(self._library.cuDeviceGet(ctypes.byref(device), index), "cuDeviceGet", DeviceUnavailable)
+        wanted = PoolProperties(type=_PINNED, place_type=_ON_DEVICE, place=device.value)
+        self.call("cuMemPoolCreate", ctypes.byref(pool), ctypes.byref(wanted))
+        kept = ctypes.c_uint64(2**64 - 1)
+        self.call("cuMemPoolSetAttribute", pool, _RELEASE_THRESHOLD, ctypes.byref(kept))
+        return pool
+
+    @contextmanager
+    def scratch(self, pool: ctypes.c_void_p, size: int, stream: int) -> Iterator[int]:
+        """Address of `size` bytes for what is queued on `stream` inside the block; 0 for none."""
+        if size <= 0:
+            yield 0
+            return
+        address = ctypes.c_uint64()
+        self.call(
+            "cuMemAllocFromPoolAsync", ctypes.byref(address), ctypes.c_size_t(size), pool, ctypes.c_void_p(stream)
+        )
+        try:
+            yield address.value
+        finally:
+            self.call("cuMemFreeAsync", address, ctypes.c_void_p(stream))
 
     @contextmanager
     def current(self, context: ctypes.c_void_p) -> Iterator[None]:

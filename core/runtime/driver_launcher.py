@@ -55,7 +55,7 @@ class DriverLauncher:
         self._signature = signature
         self._blocking = os.environ.get("TILEHAL_LAUNCH_BLOCKING") == "1"
         self._limits = tuple(limits)
-        self._refuses_empty = bool(plan.maps)
+        self._refuses_empty = plan.maps_parameters
         self._grids = GridExtents(signature, [launch.grid for launch in plan.launches])
         self.call: Callable[..., Any] | None = None
         self.make_direct: MakeDirect | None = None

@@ -9,12 +9,21 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from contextlib import ExitStack
+from typing import Any, NamedTuple
 
 from core.errors import DeviceUnavailable, LaunchError
 from core.runtime.driver import Driver, LaunchAttribute, LaunchConfig, driver
 from core.runtime.extents import Expression, Extent, check_grid
-from core.runtime.plan import Argument, DeviceLaunch, DriverPlan, TensorMap
+from core.runtime.plan import (
+    LARGEST_INT32_SIZE,
+    WORKSPACE_ALIGNMENT,
+    Argument,
+    DeviceLaunch,
+    DriverPlan,
+    TensorMap,
+    passed_as_int32,
+)
 from core.runtime.refusals import NO_TENSOR_MAP_HINT
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
 
@@ -84,7 +93,10 @@ class PlannedKernel:
             for index, argument in enumerate(signature.arguments)
             if isinstance(argument, TensorArgument) and argument.alignment > 1
         ]
+        self._counted = passed_as_int32(plan, signature.symbols)
         self._maps = [_Map(tensor_map, signature) for tensor_map in plan.maps]
+        self._workspaces = [Extent(text) for text in plan.workspaces]
+        self._pools: dict[int, ctypes.c_void_p] = {}
         self._loaded: dict[int, tuple[ctypes.c_void_p, list[ctypes.c_void_p]]] = {}
         self._lock = threading.Lock()
 
@@ -121,6 +133,8 @@ class PlannedKernel:
                 self._driver.call("cuModuleGetFunction", ctypes.byref(function), module, launch.function.encode())
                 self._prepare(index, function, launch)
                 functions.append(function)
+            if self._workspaces:
+                self._pools[index] = self._driver.pool(index)
         return context, functions
 
     def _prepare(self, index: int, function: ctypes.c_void_p, launch: _Launch) -> None:
@@ -154,16 +168,34 @@ class PlannedKernel:
                     hint="copy it to memory that starts there: the kernel moves that many bytes at once",
                 )
         names = self._names(values)
+        for symbol in self._counted:
+            if names[symbol] > LARGEST_INT32_SIZE:
+                raise LaunchError(
+                    f"{self.name}: {symbol} is too large: the kernel counts it in 32 bits, up to {LARGEST_INT32_SIZE}",
+                    hint=f'declare it T.dynamic("{symbol}", "int64")',
+                )
         planned = [(position, launch.evaluate(names, self._limits)) for position, launch in enumerate(self._launches)]
         wanted = [(position, numbers) for position, numbers in planned if numbers is not None]
         if not wanted:
             return
         context, functions = self.load(index)
-        with self._driver.current(context):
+        with self._driver.current(context), ExitStack() as scratch:
+            workspaces = self._allocate(scratch, index, stream, names)
             used = {i for position, _ in wanted for i in self._launches[position].maps}
-            maps = {i: self._maps[i].encode(self._driver, values, names) for i in sorted(used)}
+            maps = {i: self._maps[i].encode(self._driver, values, workspaces, names) for i in sorted(used)}
             for position, numbers in wanted:
-                self._launch(self._launches[position], functions[position], numbers, stream, values, names, maps)
+                taken = _Taken(values, workspaces, maps)
+                self._launch(self._launches[position], functions[position], numbers, stream, taken, names)
+
+    def _allocate(self, scratch: ExitStack, index: int, stream: int, names: Mapping[str, Any]) -> list[int]:
+        """Addresses of the workspaces, in one allocation that `scratch` gives back."""
+        if not self._workspaces:
+            return []
+        offsets = [0]
+        for extent in self._workspaces:
+            offsets.append(offsets[-1] + -(-extent(names) // WORKSPACE_ALIGNMENT) * WORKSPACE_ALIGNMENT)
+        start = scratch.enter_context(self._driver.scratch(self._pools[index], offsets.pop(), stream))
+        return [start + offset for offset in offsets]
 
     def _names(self, values: Sequence[Any]) -> dict[str, Any]:
         """What the plan's expressions may name: symbolic dimensions and scalar parameters."""
@@ -178,11 +210,10 @@ class PlannedKernel:
         function: ctypes.c_void_p,
         numbers: tuple[tuple[int, int, int], tuple[int, int, int], int],
         stream: int,
-        values: Sequence[Any],
+        taken: _Taken,
         names: Mapping[str, Any],
-        maps: Mapping[int, Any],
     ) -> None:
-        kept = launch.arguments(values, names, maps)
+        kept = launch.arguments(taken, names)
         pointers = (_POINTER * max(1, len(kept)))(*(ctypes.addressof(item) for item in kept))
         grid, block, shared = numbers
         attributes = launch.attributes
@@ -201,6 +232,14 @@ class PlannedKernel:
             len(attributes),
         )
         self._driver.call("cuLaunchKernelEx", ctypes.byref(config), function, pointers, None)
+
+
+class _Taken(NamedTuple):
+    """What the arguments of entry points refer to: the call's values, addresses of workspaces, encoded tensor maps."""
+
+    values: Sequence[Any]
+    workspaces: Sequence[int]
+    maps: Mapping[int, Any]
 
 
 class _Launch:
@@ -237,22 +276,18 @@ class _Launch:
         threads = tuple(extent(names) for extent in self._block)
         return (x, y, z), (threads[0], threads[1], threads[2]), self._shared(names)
 
-    def arguments(self, values: Sequence[Any], names: Mapping[str, Any], maps: Mapping[int, Any]) -> list[Any]:
+    def arguments(self, taken: _Taken, names: Mapping[str, Any]) -> list[Any]:
         """The values the entry point reads, as ctypes objects."""
-        return [self._argument(a, expression, values, names, maps) for a, expression in self._arguments]
+        return [self._argument(a, expression, taken, names) for a, expression in self._arguments]
 
     def _argument(
-        self,
-        argument: Argument,
-        expression: Expression | None,
-        values: Sequence[Any],
-        names: Mapping[str, Any],
-        maps: Mapping[int, Any],
+        self, argument: Argument, expression: Expression | None, taken: _Taken, names: Mapping[str, Any]
     ) -> Any:
         if argument.kind == "map":
-            return maps[argument.index]
+            return taken.maps[argument.index]
         if expression is None:
-            return _POINTER(values[argument.index])
+            addresses = taken.workspaces if argument.kind == "workspace" else taken.values
+            return _POINTER(addresses[argument.index])
         value = expression(names)
         if argument.dtype == "int32" and not -(2**31) <= value < 2**31:
             raise LaunchError(
@@ -267,20 +302,20 @@ class _Map:
 
     def __init__(self, recipe: TensorMap, signature: Signature) -> None:
         self.recipe = recipe
-        self.name = signature.arguments[recipe.tensor].name
+        self.name = "scratch memory" if recipe.of_workspace else signature.arguments[recipe.tensor].name
         self._dims = [Extent(text) for text in recipe.dims]
         self._strides = [Extent(text) for text in recipe.strides]
         self._box = [Extent(text) for text in recipe.box]
         self._steps = [Extent(text) for text in recipe.element_strides]
 
-    def encode(self, driver: Driver, values: Sequence[Any], names: Mapping[str, Any]) -> Any:
+    def encode(self, driver: Driver, values: Sequence[Any], workspaces: Sequence[int], names: Mapping[str, Any]) -> Any:
         """The descriptor for one call. Raises LaunchError when the data cannot be described."""
         recipe, rank = self.recipe, self.recipe.rank
         memory = (ctypes.c_ubyte * (_MAP_BYTES + _MAP_ALIGNMENT))()
         start = ctypes.addressof(memory)
         aligned = start + -start % _MAP_ALIGNMENT
         result = (ctypes.c_ubyte * _MAP_BYTES).from_buffer(memory, aligned - start)
-        address = values[recipe.tensor]
+        address = (workspaces if recipe.of_workspace else values)[recipe.tensor]
         dims = [extent(names) for extent in self._dims]
         strides = [extent(names) for extent in self._strides]
         head = (

@@ -15,6 +15,13 @@ from typing import Any, Literal
 #: `CUlaunchAttributeID` of cuda.h.
 COOPERATIVE, CLUSTER_DIMENSION, PROGRAMMATIC = 2, 4, 6
 
+#: The largest symbolic dimension that is counted in int32. What computes with it goes beyond it: a grid is rounded up,
+#: the last tile hangs over the end. A kernel for more has int64 sizes, `T.dynamic("m", "int64")`.
+LARGEST_INT32_SIZE = 2**31 - 2**24
+
+#: What each workspace's address is a multiple of, in bytes, beyond what any access to it asks for.
+WORKSPACE_ALIGNMENT = 256
+
 #: What an expression may hold; everything else is refused when a plan is made.
 _NODES = (
     ast.Expression,
@@ -59,7 +66,7 @@ class TensorMap:
     """How a TMA descriptor (`CUtensorMap`) is encoded. Numbers are those of the CUDA driver's enumerations.
 
     Attributes:
-        tensor: position of the parameter whose data it describes.
+        tensor: position of the parameter whose data it describes, or with `of_workspace` which workspace.
         data_type, interleave, swizzle, l2_promotion, out_of_bounds: `CUtensorMapDataType` and so on.
         dims: elements per axis, innermost first, as expressions.
         strides: bytes per axis from the second on, as expressions.
@@ -82,6 +89,7 @@ class TensorMap:
     upper: tuple[int, ...] | None = None
     channels: int | None = None
     pixels: int | None = None
+    of_workspace: bool = False
 
     @property
     def rank(self) -> int:
@@ -93,13 +101,14 @@ class Argument:
     """An argument of an entry point.
 
     Attributes:
-        kind: `tensor` (the data pointer of a parameter), `map` (a tensor map, by value) or `scalar`.
-        index: which parameter or tensor map; -1 for a scalar.
+        kind: `tensor` (the data pointer of a parameter), `workspace` (a pointer), `map` (a tensor map, by value) or
+            `scalar`.
+        index: which parameter, workspace or tensor map; -1 for a scalar.
         value: of a scalar, an expression.
         dtype: of a scalar (`int32`, `float32`).
     """
 
-    kind: Literal["tensor", "map", "scalar"]
+    kind: Literal["tensor", "workspace", "map", "scalar"]
     index: int = -1
     value: str = ""
     dtype: str = ""
@@ -141,16 +150,29 @@ class DeviceLaunch:
 
 @dataclass(frozen=True, slots=True)
 class DriverPlan:
-    """The launches of a kernel in order, and the tensor maps they take."""
+    """The launches of a kernel in order, and what they take.
+
+    Attributes:
+        maps: the tensor maps.
+        workspaces: bytes of each global scratch memory, as an expression: allocated on the stream before the first
+            launch, given back behind the last.
+    """
 
     launches: tuple[DeviceLaunch, ...]
     maps: tuple[TensorMap, ...] = ()
+    workspaces: tuple[str, ...] = ()
+
+    @property
+    def maps_parameters(self) -> bool:
+        """Whether a tensor map describes a parameter, which therefore may not be empty."""
+        return any(not item.of_workspace for item in self.maps)
 
     def expressions(self) -> Iterator[str]:
         """Every expression of the plan."""
         for launch in self.launches:
             yield from (*launch.grid, *launch.block, launch.shared_bytes, *launch.conditions)
             yield from (argument.value for argument in launch.arguments if argument.kind == "scalar")
+        yield from self.workspaces
         for tensor_map in self.maps:
             yield from (*tensor_map.dims, *tensor_map.strides, *tensor_map.box, *tensor_map.element_strides)
 
@@ -174,7 +196,13 @@ class DriverPlan:
             return DeviceLaunch(**fields)
 
         maps = tuple(TensorMap(**_tuples(item)) for item in data.get("maps", ()))
-        return cls(tuple(launch(item) for item in data["launches"]), maps)
+        return cls(tuple(launch(item) for item in data["launches"]), maps, tuple(data.get("workspaces", ())))
+
+
+def passed_as_int32(plan: DriverPlan, symbols: Iterable[str]) -> tuple[str, ...]:
+    """Those of the symbolic dimensions that some entry point counts in 32 bits."""
+    scalars = {a.value for launch in plan.launches for a in launch.arguments if a.dtype == "int32"}
+    return tuple(symbol for symbol in symbols if symbol in scalars)
 
 
 def _tuples(item: Mapping[str, Any]) -> dict[str, Any]:

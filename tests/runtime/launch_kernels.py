@@ -92,3 +92,24 @@ def dependent() -> Any:
                 A[b * 128 + i] = A[b * 128 + i] + 1.0
 
     return dependent
+
+
+def handed_on():
+    """Halves of rows (M, 128) that go through scratch memory of the call to a second launch, which adds them up."""
+    M = T.dynamic("M")
+
+    @T.prim_func
+    def handed_on(A: T.Tensor((M, 128), "float32"), C: T.Tensor((M, 64), "float32")):
+        odd = T.alloc_global((M, 3), "int8")
+        halves = T.alloc_global((M, 2, 64), "float32")
+        with T.Kernel(M, 2, threads=64) as (bx, by):
+            tile = T.alloc_shared((1, 64), "float32")
+            T.copy(A[bx, by * 64], tile)
+            T.copy(tile, halves[bx, by, 0])
+            for i in T.Parallel(3):
+                odd[bx, i] = T.cast(1, "int8")
+        with T.Kernel(M, threads=64) as bx:
+            for i in T.Parallel(64):
+                C[bx, i] = (halves[bx, 0, i] + halves[bx, 1, i]) * T.cast(odd[bx, 1], "float32")
+
+    return handed_on

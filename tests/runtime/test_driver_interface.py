@@ -38,6 +38,14 @@ SAME(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 8);
 SAME(CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 14);
 SAME(CU_STREAM_CAPTURE_MODE_RELAXED, 2);
 SAME(sizeof(CUdevice), sizeof(int));
+SAME(sizeof(CUdeviceptr), sizeof(uint64_t));
+SAME(sizeof(tilehal_pool), sizeof(CUmemPoolProps));
+SAME(offsetof(tilehal_pool, place), offsetof(CUmemPoolProps, location));
+SAME(offsetof(tilehal_pool, place.id), offsetof(CUmemPoolProps, location.id));
+SAME(offsetof(tilehal_pool, largest), offsetof(CUmemPoolProps, maxSize));
+SAME(CU_MEM_ALLOCATION_TYPE_PINNED, 1);
+SAME(CU_MEM_LOCATION_TYPE_DEVICE, 1);
+SAME(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 4);
 int main(void) { return 0; }
 """
 
@@ -68,8 +76,9 @@ def test_structures_and_numbers_are_those_of_cuda_h(tmp_path: Path) -> None:
 def test_the_interpreter_declares_the_same_structures() -> None:
     import ctypes
 
-    from core.runtime.driver import LaunchAttribute, LaunchConfig
+    from core.runtime.driver import LaunchAttribute, LaunchConfig, PoolProperties
 
     assert (ctypes.sizeof(LaunchAttribute), LaunchAttribute.value.offset) == (72, 8)
     assert (LaunchConfig.block.offset, LaunchConfig.shared_bytes.offset, LaunchConfig.stream.offset) == (12, 24, 32)
     assert (LaunchConfig.attributes.offset, LaunchConfig.count.offset, ctypes.sizeof(LaunchConfig)) == (40, 48, 56)
+    assert (PoolProperties.place.offset, PoolProperties.largest.offset, ctypes.sizeof(PoolProperties)) == (12, 24, 88)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tilelang.language as T
 
 import core
 from core.codegen import native
@@ -19,9 +20,10 @@ from core.compiler import LoweredKernel
 from core.runtime.plan import DriverPlan, UnusablePlan, names_of
 from tests.runtime import launch_kernels
 from tests.runtime.standin import Driver
+from tests.runtime.workspace_kernels import split_k
 
 A, B, C = 0x100000, 0x200000, 0x300000
-KERNELS = ("scaled", "product", "several", "clustered", "whole_grid", "dependent")
+KERNELS = ("scaled", "product", "several", "clustered", "whole_grid", "dependent", "handed_on", "parts")
 #: Per kernel, its calls: (stream, pointers and numbers, symbolic dimensions).
 CALLS: dict[str, list[tuple[int, list[Any]]]] = {
     "scaled": [
@@ -44,6 +46,8 @@ CALLS: dict[str, list[tuple[int, list[Any]]]] = {
     "clustered": [(0, [A])],
     "whole_grid": [(0, [A])],
     "dependent": [(0, [A])],
+    "handed_on": [(0x5, [A, C, 10]), (0x5, [A, C, 0]), (0x6, [A, C, 11]), (0, [A, C, 2**31 - 2**24])],
+    "parts": [(0x5, [A, B, C, 100]), (0x5, [A, B, C, 101]), (0, [A, B, C, 2**31 - 1])],
     "uneven": [(0, [A, B, C, rows]) for rows in (200, 201, 202)],
 }
 LETTERS = {
@@ -54,6 +58,10 @@ LETTERS = {
     "clustered_kernel": "p",
     "whole_grid_kernel": "p",
     "dependent_kernel": "p",
+    "handed_on_kernel": "pppi",
+    "handed_on_kernel_1": "pppi",
+    "parts_of_k_kernel": "mmmi",
+    "parts_of_k_kernel_1": "pmi",
 }
 
 RUN = """
@@ -96,7 +104,17 @@ print(json.dumps(result))
 
 
 def lower(name: str) -> LoweredKernel:
+    if name == "parts":
+        return parts()
     return core.compile(getattr(launch_kernels, name)(), target="cuda:h200", build=False).lowered
+
+
+def parts() -> LoweredKernel:
+    """Through scratch memory by tensor maps. An odd M has a stride that the map of A cannot have."""
+    lowered = core.compile(split_k(T.dynamic("M"), 64, 128, parts=2), target="cuda:h200", build=False).lowered
+    plan = DriverPlan.from_json(lowered.metadata[native.PLAN])
+    plan = replace(plan, maps=(replace(plan.maps[0], strides=("256 + 8*(M % 2)",)), *plan.maps[1:]))
+    return replace(lowered, metadata={**lowered.metadata, native.PLAN: plan.to_json()})
 
 
 def with_uneven_strides(product: LoweredKernel) -> LoweredKernel:
@@ -253,6 +271,44 @@ def test_launches_come_in_order_and_under_their_conditions(recorded: Recorded) -
     assert grids(2) == []
 
 
+@pytest.mark.parametrize("how", ["compiled", "interpreted"])
+def test_scratch_memory_is_allocated_on_the_stream_for_one_call(recorded: Recorded, how: str) -> None:
+    rows, padded = 10 * 128 * 4, 256  # 30 bytes take up 256: each workspace starts at a multiple of that
+    lines = recorded.lines("handed_on", 0, how)
+    assert lines.count("pool") == 1
+    first, *launched, last = lines[lines.index(f"allocate {rows + padded} on 0x5") :]
+    assert (first, last) == (f"allocate {rows + padded} on 0x5", "give back on 0x5")
+    taken = [line.partition("arguments=")[2].split(",") for line in launches(launched)]
+    assert [struct.unpack("<Q", bytes.fromhex(text))[0] for text in taken[0][:3]] == [A, 0xA00000, 0xA00000 + rows]
+    assert [struct.unpack("<Q", bytes.fromhex(text))[0] for text in taken[1][:3]] == [C, 0xA00000, 0xA00000 + rows]
+    idle = recorded.lines("handed_on", 1, how)  # without rows there is nothing to launch
+    assert not [line for line in idle if line.startswith(("allocate", "give back", "launch"))]
+    assert "pool" not in recorded.lines("handed_on", 2, how)
+
+
+@pytest.mark.parametrize("how", ["compiled", "interpreted"])
+def test_a_map_may_describe_scratch_memory(recorded: Recorded, how: str) -> None:
+    first, second = launches(recorded.lines("parts", 0, how))
+    stored = bytes.fromhex(first.partition("arguments=")[2].split(",")[2])
+    loaded = bytes.fromhex(second.partition("arguments=")[2].split(",")[1])
+    for data in (stored, loaded):
+        assert struct.unpack_from("<Q", data, 16) == (0xA00000,)
+        assert struct.unpack_from("<3Q", data, 24) == (64, 100, 2)
+
+
+@pytest.mark.parametrize("how", ["compiled", "interpreted"])
+def test_scratch_memory_is_given_back_when_a_launch_fails(recorded: Recorded, how: str) -> None:
+    assert "strides must be multiples of 16 bytes" in str(recorded.error("parts", 1, how))
+    lines = recorded.lines("parts", 1, how)
+    assert [line.split()[0] for line in lines if line.startswith(("allocate", "give", "launch"))] == [
+        "allocate",
+        "give",
+    ]
+    assert "counts it in 32 bits, up to 2130706432" in str(recorded.error("parts", 2, how))
+    assert "CUDA_ERROR_OUT_OF_MEMORY" in str(recorded.error("handed_on", 3, how))
+    assert not launches(recorded.lines("handed_on", 3, how))
+
+
 @pytest.mark.parametrize(
     ("name", "attributes"),
     [("clustered", ["4:2,1,1", "6:1,0,0"]), ("whole_grid", ["2:1,0,0"]), ("dependent", ["6:1,0,0"])],
@@ -266,6 +322,7 @@ def test_clusters_barriers_and_waits_are_launch_attributes(
 
 def test_a_module_goes_with_its_kernel_unless_a_graph_may_hold_its_launches(recorded: Recorded) -> None:
     assert recorded.results["scaled compiled"]["end"] == ["unload", "unload"]
+    assert recorded.results["handed_on compiled"]["end"] == ["unload", "end of pool"] * 2
     # The last call of `product` was on a stream that is captured, on device 0.
     assert recorded.results["product compiled"]["end"] == ["unload"]
 

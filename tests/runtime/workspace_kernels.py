@@ -7,7 +7,7 @@ def split_k(M, N, K, parts, block=64, swapped=False):
     """`C[M, N] = A[M, K] @ B[K, N]` (float16) from `parts` sums that a second launch adds up; M may be symbolic."""
 
     @T.prim_func
-    def product(A: T.Tensor((M, K), "float16"), B: T.Tensor((K, N), "float16"), C: T.Tensor((M, N), "float16")):
+    def parts_of_k(A: T.Tensor((M, K), "float16"), B: T.Tensor((K, N), "float16"), C: T.Tensor((M, N), "float16")):
         sums = T.alloc_global((parts, M, N), "float32")
         with T.Kernel(T.ceildiv(N, block), T.ceildiv(M, block), parts, threads=128) as (bx, by, bz):
             a = T.alloc_shared((block, 32), "float16")
@@ -31,7 +31,7 @@ def split_k(M, N, K, parts, block=64, swapped=False):
                     total[i, j] += one[i, j]
             T.copy(total, C[by * block, bx * block])
 
-    return product
+    return parts_of_k
 
 
 def three_launches(M, N=128):

@@ -13,8 +13,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from core.errors import LaunchError, Location
-from core.program import LARGEST_INT32_SIZE
-from core.runtime import Expression, Extent, TensorArgument
+from core.runtime import LARGEST_INT32_SIZE, Expression, Extent, TensorArgument
 
 if TYPE_CHECKING:
     from core.compiler import LoweredKernel

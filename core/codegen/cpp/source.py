@@ -18,7 +18,8 @@ from core.codegen.cpp.types import PREAMBLE_TYPES, cpp_type, is_narrow_float
 from core.codegen.cpp.usage import element_span, mentioned_buffers
 from core.codegen.cpp.writer import Writer, string_literal
 from core.program import walk
-from core.program.nodes import LARGEST_INT32_SIZE, Buffer, If, Launch, Parameter, Stmt, Var, View
+from core.program.nodes import Buffer, If, Launch, Parameter, Stmt, Var, View
+from core.runtime.plan import LARGEST_INT32_SIZE
 
 
 @dataclass(frozen=True, slots=True)

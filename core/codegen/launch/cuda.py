@@ -10,7 +10,16 @@ from collections.abc import Sequence
 
 from core.codegen.launch.expressions import to_c
 from core.codegen.launch.values import Values, c_type
-from core.runtime.plan import Argument, DeviceLaunch, DriverPlan, TensorMap, names_of
+from core.runtime.plan import (
+    LARGEST_INT32_SIZE,
+    WORKSPACE_ALIGNMENT,
+    Argument,
+    DeviceLaunch,
+    DriverPlan,
+    TensorMap,
+    names_of,
+    passed_as_int32,
+)
 from core.runtime.signature import Signature, TensorArgument
 
 #: CUDA 12.0 brought tensor maps and launches with attributes that clusters need; the rest is older.
@@ -50,6 +59,7 @@ def launch_source(signature: Signature, plan: DriverPlan, limits: Sequence[int],
         f"#define TILEHAL_LAUNCHES {len(plan.launches)}\n",
         f"#define TILEHAL_DRIVER {required_driver(plan)}\n",
         f"#define TILEHAL_CAPABILITY {number}\n#define TILEHAL_EXACT {int(exact)}\n",
+        "#define TILEHAL_WORKSPACES\n" if plan.workspaces else "",
         '#include "launch.h"\n\n',
         values.structure(),
         _entries(plan),
@@ -69,11 +79,12 @@ def _entries(plan: DriverPlan) -> str:
 
 def _map_function(index: int, item: TensorMap, signature: Signature, values: Values) -> str:
     """A function that gives the encoded map: it depends on the address and the symbolic dimensions only."""
-    name = signature.arguments[item.tensor].name
+    name = "scratch memory" if item.of_workspace else signature.arguments[item.tensor].name
+    address = "data" if item.of_workspace else f"v->p{item.tensor}"
     texts = (*item.dims, *item.strides, *item.box, *item.element_strides)
     used = set().union(*(names_of(text, values.names) for text in texts))
     fields = sorted(values.names[name] for name in used)
-    key = ", ".join([f"(uint64_t)(uintptr_t)v->p{item.tensor}", *(f"(uint64_t){field}" for field in fields)])
+    key = ", ".join([f"(uint64_t)(uintptr_t){address}", *(f"(uint64_t){field}" for field in fields)])
 
     def array(kind: str, label: str, items: Sequence[str | int]) -> str:
         rendered = ", ".join(f"({kind}){to_c(text, values.names)}" for text in items) or "0"
@@ -82,7 +93,7 @@ def _map_function(index: int, item: TensorMap, signature: Signature, values: Val
     body = array("uint64_t", "dims", item.dims) + array("uint64_t", "strides", item.strides)
     body += array("uint32_t", "steps", item.element_strides)
     tail = f"steps, {item.interleave}, {item.swizzle}, {item.l2_promotion}, {item.out_of_bounds}"
-    head = f"&kept->map, {item.data_type}, {item.rank}, v->p{item.tensor}, dims, strides"
+    head = f"&kept->map, {item.data_type}, {item.rank}, {address}, dims, strides"
     if item.lower is not None and item.upper is not None:
         body += array("int", "lower", item.lower) + array("int", "upper", item.upper)
         encode = f"im2col({head}, lower, upper, {item.channels}, {item.pixels}, {tail})"
@@ -91,7 +102,7 @@ def _map_function(index: int, item: TensorMap, signature: Signature, values: Val
         encode = f"tiled({head}, box, {tail})"
     count = 1 + len(fields)
     return (
-        f"static const tilehal_map *tilehal_map_{index}(const tilehal_values *v) {{\n"
+        f"static const tilehal_map *tilehal_map_{index}({_map_parameters(item)}) {{\n"
         f"    static __thread struct {{ uint64_t key[{count}]; tilehal_map map; }} cache[{_KEPT_MAPS}], *kept;\n"
         "    static __thread unsigned next;\n"
         f"    const uint64_t key[] = {{{key}}};\n"
@@ -103,7 +114,7 @@ def _map_function(index: int, item: TensorMap, signature: Signature, values: Val
         f"{body}"
         f"    const int code = tilehal_driver.{encode};\n"
         "    if (code != 0) {\n"
-        f'        tilehal_fail_map(code, "{name}", v->p{item.tensor}, {item.rank}, dims, strides);\n'
+        f'        tilehal_fail_map(code, "{name}", {address}, {item.rank}, dims, strides);\n'
         "        return NULL;\n"
         "    }\n"
         "    memcpy(kept->key, key, sizeof key);\n"
@@ -112,33 +123,56 @@ def _map_function(index: int, item: TensorMap, signature: Signature, values: Val
     )
 
 
+def _map_parameters(item: TensorMap) -> str:
+    return f"const tilehal_values *v{', void *data' if item.of_workspace else ''}"
+
+
 def _launch_function(signature: Signature, plan: DriverPlan, values: Values, limits: Sequence[int]) -> str:
     lines = _alignment(signature)
-    for name, field in values.names.items():
-        if name in values.symbols and _passed_as_int32(plan, name):
-            message = f'"{name} is too large: the kernel counts it in 32 bits"'
-            lines.append(f"if ({field} != (int32_t){field}) return tilehal_fail(TILEHAL_WRONG_ARGUMENT, {message});")
+    for name in passed_as_int32(plan, values.symbols):
+        message = f'"{name} is too large: the kernel counts it in 32 bits, up to {LARGEST_INT32_SIZE}"'
+        test = f"{values.names[name]} > {LARGEST_INT32_SIZE}"
+        lines.append(f"if ({test}) return tilehal_fail(TILEHAL_WRONG_ARGUMENT, {message});")
     for number, launch in enumerate(plan.launches):
         lines += _grid(number, launch, values, limits)
     used = sorted({a.index for launch in plan.launches for a in launch.arguments if a.kind == "map"})
     every = " && ".join(f"!go{number}" for number in range(len(plan.launches)))
-    if used and every:
+    if (used or plan.workspaces) and every:
         lines.append(f"if ({every}) return 0;")
+    # What is allocated is given back whatever happens in between.
+    failed = "code = {0};" if plan.workspaces else "return {0};"
+    lines += _workspaces(plan, values) if plan.workspaces else ["int code = 0;"]
     for index in used:
-        lines.append(f"const tilehal_map *map{index} = tilehal_map_{index}(v);")
-        lines.append(f"if (map{index} == NULL) return TILEHAL_WRONG_ARGUMENT;")
-    lines.append("int code = 0;")
+        data = f", w{plan.maps[index].tensor}" if plan.maps[index].of_workspace else ""
+        lines.append(f"const tilehal_map *map{index} = tilehal_map_{index}(v{data});")
+        lines.append(f"if (map{index} == NULL) {failed.format('TILEHAL_WRONG_ARGUMENT')}")
     for number, launch in enumerate(plan.launches):
-        lines.append(f"if (go{number}) {{")
-        lines += [f"    {line}" for line in _one_launch(number, launch, values)]
+        lines.append(f"if ({'code == 0 && ' if plan.workspaces else ''}go{number}) {{")
+        lines += [f"    {line}" for line in _one_launch(number, launch, values, failed)]
         lines.append("}")
-    lines.append("return 0;")
+    lines.append("return tilehal_give_back(scratch, stream, code);" if plan.workspaces else "return 0;")
     body = "".join(f"    {line}\n" for line in lines)
     unused = "" if values.count else "    (void)v;\n"
     return (
         "static int tilehal_launch(tilehal_device *device, void *stream, const tilehal_values *v) {\n"
         f"{unused}{body}}}\n"
     )
+
+
+def _workspaces(plan: DriverPlan, values: Values) -> list[str]:
+    """One allocation, each workspace at a multiple of WORKSPACE_ALIGNMENT in it; declares `code`."""
+    lines = []
+    end = "0"
+    for index, text in enumerate(plan.workspaces):
+        lines.append(f"const int64_t at{index} = {end};")
+        lines.append(f"const int64_t bytes{index} = {to_c(text, values.names)};")
+        rounded = f"(bytes{index} + {WORKSPACE_ALIGNMENT - 1}) / {WORKSPACE_ALIGNMENT} * {WORKSPACE_ALIGNMENT}"
+        end = f"at{index} + {rounded}"
+    lines.append("char *scratch = NULL;")
+    lines.append(f"int code = tilehal_scratch(device, stream, {end}, &scratch);")
+    lines.append("if (code != 0) return code;")
+    lines += [f"void *w{index} = scratch + at{index};" for index in range(len(plan.workspaces))]
+    return lines
 
 
 def _alignment(signature: Signature) -> list[str]:
@@ -155,11 +189,6 @@ def _alignment(signature: Signature) -> list[str]:
             f"if ((({together}) & {alignment - 1}) != 0 && ({' || '.join(each)})) return TILEHAL_WRONG_ARGUMENT;"
         )
     return lines
-
-
-def _passed_as_int32(plan: DriverPlan, symbol: str) -> bool:
-    arguments = (a for launch in plan.launches for a in launch.arguments)
-    return any(a.kind == "scalar" and a.value == symbol and a.dtype == "int32" for a in arguments)
 
 
 def _grid(number: int, launch: DeviceLaunch, values: Values, limits: Sequence[int]) -> list[str]:
@@ -185,7 +214,7 @@ def _grid(number: int, launch: DeviceLaunch, values: Values, limits: Sequence[in
     return lines
 
 
-def _one_launch(number: int, launch: DeviceLaunch, values: Values) -> list[str]:
+def _one_launch(number: int, launch: DeviceLaunch, values: Values, failed: str) -> list[str]:
     lines: list[str] = []
     pointers = []
     for position, argument in enumerate(launch.arguments):
@@ -203,7 +232,8 @@ def _one_launch(number: int, launch: DeviceLaunch, values: Values) -> list[str]:
         lines.append(f"code = tilehal_driver.launch_config(&config, {function}, arguments, NULL);")
     else:
         lines.append(f"code = tilehal_driver.launch({function}, {grid}, {block}, {shared}, stream, arguments, NULL);")
-    lines.append(f'if (code != 0) return tilehal_fail(code, "launching {launch.function}");')
+    fault = f'tilehal_fail(code, "launching {launch.function}")'
+    lines.append(f"if (code != 0) {failed.format(fault)}")
     return lines
 
 
@@ -212,6 +242,8 @@ def _pointer(position: int, argument: Argument, values: Values, lines: list[str]
         return f"(void *)map{argument.index}"
     if argument.kind == "tensor":
         return f"(void *)&v->p{argument.index}"
+    if argument.kind == "workspace":
+        return f"(void *)&w{argument.index}"
     # TVM hands a bool over in 32 bits, which serves an entry point that reads one byte as well.
     kind = "int32_t" if argument.dtype == "bool" else c_type(argument.dtype)
     lines.append(f"const {kind} a{position} = ({kind}){to_c(argument.value, values.names)};")

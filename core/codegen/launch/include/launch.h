@@ -24,6 +24,14 @@ typedef struct {
     tilehal_attribute *attributes;
     uint32_t count;
 } tilehal_config;
+typedef struct {
+    int type, handles;
+    struct { int type, id; } place;
+    void *security;
+    size_t largest;
+    unsigned short usage;
+    unsigned char reserved[54];
+} tilehal_pool;
 typedef struct { unsigned char bytes[128]; } __attribute__((aligned(128))) tilehal_map;
 
 static struct {
@@ -47,6 +55,11 @@ static struct {
     int (*set_function_attribute)(void *, int, int);
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
     int (*launch_config)(const tilehal_config *, void *, void **, void **);
+    int (*make_pool)(void **, const tilehal_pool *);
+    int (*set_pool)(void *, int, void *);
+    int (*end_pool)(void *);
+    int (*allocate)(uint64_t *, size_t, void *, void *);
+    int (*give_back)(uint64_t, void *);
     int (*capture_mode)(int *);
     int (*is_capturing)(void *, int *);
     int (*tiled)(tilehal_map *, int, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *,
@@ -99,6 +112,11 @@ static int tilehal_open_driver(int required) {
             {"cuLaunchKernel", &tilehal_driver.launch, 0},
             {"cuThreadExchangeStreamCaptureMode", &tilehal_driver.capture_mode, 0},
             {"cuStreamIsCapturing", &tilehal_driver.is_capturing, 0},
+            {"cuMemPoolCreate", &tilehal_driver.make_pool, 0},
+            {"cuMemPoolSetAttribute", &tilehal_driver.set_pool, 0},
+            {"cuMemPoolDestroy", &tilehal_driver.end_pool, 0},
+            {"cuMemAllocFromPoolAsync", &tilehal_driver.allocate, 0},
+            {"cuMemFreeAsync", &tilehal_driver.give_back, 0},
             {"cuLaunchKernelEx", &tilehal_driver.launch_config, 1},
             {"cuTensorMapEncodeTiled", &tilehal_driver.tiled, 1},
             {"cuTensorMapEncodeIm2col", &tilehal_driver.im2col, 1},
@@ -136,6 +154,7 @@ typedef struct {
     int ready, number;
     int captured;  // a graph may hold its launches: the module then stays loaded
     void *context, *module;
+    void *pool;  // of scratch memory, null for a kernel that needs none
     void *functions[TILEHAL_LAUNCHES];
 } tilehal_device;
 
@@ -152,6 +171,37 @@ static int tilehal_check_capability(int number, int wanted, int exact) {
              wanted / 10, wanted % 10, exact ? " exactly" : "", number, major, minor);
     return TILEHAL_WRONG_DEVICE;
 }
+
+#ifdef TILEHAL_WORKSPACES
+// A pool that keeps what it was given back: it is as large as what the kernel's calls under way took at most.
+static int tilehal_make_pool(tilehal_device *device, int handle) {
+    const tilehal_pool wanted = {.type = 1, .place = {1, handle}};  // device memory, mapped for good
+    uint64_t kept = UINT64_MAX;
+    const int code = tilehal_driver.make_pool(&device->pool, &wanted);
+    return code != 0 ? code : tilehal_driver.set_pool(device->pool, 4, &kept);
+}
+
+// Scratch memory for launches queued on `stream` until tilehal_give_back; null for 0 bytes.
+static int tilehal_scratch(tilehal_device *device, void *stream, int64_t bytes, char **scratch) {
+    uint64_t address = 0;
+    if (bytes <= 0) return 0;
+    const int code = tilehal_driver.allocate(&address, (size_t)bytes, device->pool, stream);
+    if (code != 0) {
+        char text[96];
+        snprintf(text, sizeof text, "allocating %lld bytes of scratch memory", (long long)bytes);
+        return tilehal_fail(code, text);
+    }
+    *scratch = (char *)(uintptr_t)address;
+    return 0;
+}
+
+// Gives scratch memory back behind what is queued. Returns `code`, or if that is 0 what went wrong.
+static int tilehal_give_back(char *scratch, void *stream, int code) {
+    if (scratch == NULL) return code;
+    const int given = tilehal_driver.give_back((uint64_t)(uintptr_t)scratch, stream);
+    return code == 0 && given != 0 ? tilehal_fail(given, "giving scratch memory back") : code;
+}
+#endif
 
 // Loads the binary on a device. Also inside the capture of a graph: loading is no work on the stream.
 static int tilehal_load(tilehal_device *device, int number, const void *image, int capability, int exact,
@@ -184,6 +234,12 @@ static int tilehal_load(tilehal_device *device, int number, const void *image, i
             code = tilehal_driver.set_function_attribute(device->functions[i], 14, 1);
         }
     }
+#ifdef TILEHAL_WORKSPACES
+    if (code == 0) {
+        what = "making a pool of scratch memory";
+        code = tilehal_make_pool(device, handle);
+    }
+#endif
     tilehal_driver.capture_mode(&mode);
     void *popped;
     tilehal_driver.pop_context(&popped);
@@ -201,6 +257,9 @@ static void tilehal_unload(tilehal_device *device) {
     if (tilehal_driver.push_context(device->context) != 0) return;
     tilehal_driver.capture_mode(&mode);
     tilehal_driver.unload(device->module);
+#ifdef TILEHAL_WORKSPACES
+    tilehal_driver.end_pool(device->pool);
+#endif
     tilehal_driver.capture_mode(&mode);
     tilehal_driver.pop_context(&popped);
 }

@@ -9,7 +9,7 @@ read element by element may start at any element.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from core.runtime.signature import Signature, TensorArgument
@@ -49,8 +49,8 @@ def with_alignments(
             name = re.search(r"(\w+)\s*$", text)
             if position is None or name is None:
                 continue
-            element = _bytes_of(re.sub(r"\bconst\b|\*.*", "", text).strip())
-            width = max((_width(body, at, element) for at in _occurrences(body, name[1])), default=1)
+            element = type_alignment(re.sub(r"\bconst\b|\*.*", "", text).strip())
+            width = widest_access(body, name[1], element)
             if width > element:
                 needed[position] = max(width, needed.get(position, 1))
     arguments = tuple(
@@ -67,6 +67,33 @@ def parameter_names(source: str, entry: str) -> list[str]:
     return [name[1] if name is not None else "" for name in names]
 
 
+def widest_access(body: str, name: str, element: int) -> int:
+    """Bytes that the widest access to a parameter or array of a kernel moves at once; 1 where none says how many.
+
+    Args:
+        body: the kernel's text.
+        element: bytes of what the name points to.
+    """
+    occurrences = re.finditer(rf"(?<![\w.]){re.escape(name)}\b", body)
+    return max((_width(body, at, element) for at in occurrences), default=1)
+
+
+def type_alignment(type_name: str) -> int:
+    """Bytes that a scalar or vector type of the generated source is aligned to; 1 for one that is not known."""
+    name = type_name.replace("unsigned ", "u").replace("signed ", "").strip()
+    small = _SMALL.fullmatch(name)
+    if small is not None:
+        return max(1, int(small[1]) * int(small[2] or 1) // 8)
+    sized = re.fullmatch(r"u?(?:int|float|bfloat)(8|16|32|64)_t", name)
+    if sized is not None:
+        return int(sized[1]) // 8
+    vector = _VECTOR.fullmatch(name.removesuffix("_t"))
+    if vector is None:
+        return 1
+    lanes = int(vector[2] or 1)
+    return min(_WIDEST, _BYTES[vector[1]] * (lanes if lanes & (lanes - 1) == 0 else 1))
+
+
 def _definition(source: str, entry: str) -> tuple[list[str], str] | None:
     """Parameters and body of a kernel; None when the source does not define it."""
     head = re.search(rf"__global__[^;{{}}]*?\b{re.escape(entry)}\s*\(([^(){{}};]*)\)\s*\{{", source)
@@ -80,10 +107,6 @@ def _definition(source: str, entry: str) -> tuple[list[str], str] | None:
     return head[1].split(","), source[at:]
 
 
-def _occurrences(body: str, name: str) -> Iterator[re.Match[str]]:
-    return re.finditer(rf"(?<![\w.]){re.escape(name)}\b", body)
-
-
 def _width(body: str, at: re.Match[str], element: int) -> int:
     """Bytes that the access at an occurrence of a parameter's name moves at once; 1 where it says nothing."""
     before = body[max(0, at.start() - 400) : at.start()]
@@ -91,7 +114,7 @@ def _width(body: str, at: re.Match[str], element: int) -> int:
     while before := before.rstrip():
         cast = _CAST.search(before)
         if cast is not None:
-            casts.append(_bytes_of(cast[1]))
+            casts.append(type_alignment(cast[1]))
             before = before[: cast.start()]
         elif before[-1] in "(&*":
             is_address = is_address or before[-1] == "&"
@@ -134,19 +157,3 @@ def _of_helper(name: str, template: str, element: int) -> int:
         # Four halves are added as two pairs: there is no wider instruction for them.
         return element * (int(several[1]) if element >= 4 else 2)
     return 1
-
-
-def _bytes_of(type_name: str) -> int:
-    """The alignment of a type; 1 of one that is not known."""
-    name = type_name.replace("unsigned ", "u").replace("signed ", "").strip()
-    small = _SMALL.fullmatch(name)
-    if small is not None:
-        return max(1, int(small[1]) * int(small[2] or 1) // 8)
-    sized = re.fullmatch(r"u?(?:int|float|bfloat)(8|16|32|64)_t", name)
-    if sized is not None:
-        return int(sized[1]) // 8
-    vector = _VECTOR.fullmatch(name.removesuffix("_t"))
-    if vector is None:
-        return 1
-    lanes = int(vector[2] or 1)
-    return min(_WIDEST, _BYTES[vector[1]] * (lanes if lanes & (lanes - 1) == 0 else 1))

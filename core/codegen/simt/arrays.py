@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from core.codegen.alignment import _bytes_of, _occurrences, _width
+from core.codegen.alignment import type_alignment, widest_access
 from core.errors import TileHALError
 
 _KERNEL = re.compile(r"\b__global__\b")
@@ -41,7 +41,7 @@ def align_arrays(source: str) -> str:
 
 def _kernel(body: str) -> str:
     for part in SHARED_PART.finditer(body):
-        needed = _needed(body, part["name"], 1)
+        needed = widest_access(body, part["name"], 1)
         if int(part["offset"]) % needed:
             raise TileHALError(
                 f"TileLang put {part['name']} at byte {part['offset']} of shared memory, where accesses of {needed} "
@@ -50,16 +50,11 @@ def _kernel(body: str) -> str:
             )
 
     def declare(array: re.Match[str]) -> str:
-        element = _bytes_of(array["type"])
-        needed = _needed(body, array["name"], element)
+        element = type_alignment(array["type"])
+        needed = widest_access(body, array["name"], element)
         if needed <= element:
             return array[0]
         words = array[0].removeprefix(array["indent"]).removeprefix(array["shared"] or "")
         return f"{array['indent']}{array['shared'] or ''}__align__({needed}) {words}"
 
     return _ARRAY.sub(declare, body)
-
-
-def _needed(body: str, name: str, element: int) -> int:
-    """Bytes that the widest access to an array moves."""
-    return max((_width(body, at, element) for at in _occurrences(body, name)), default=1)

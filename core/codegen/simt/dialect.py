@@ -54,7 +54,7 @@ class Dialect:
         types: scalar and vector types, and functions that make vectors.
         indices: `threadIdx`, `blockIdx`.
         barriers: `__syncthreads`.
-        library: what TileLang's templates give: reductions, scans, atomics, copies.
+        library: what TileLang's templates give: reductions, scans, atomics, copies, shuffles.
         maths: functions of one or more numbers.
         fast_maths: approximate versions, used instead with `fast_math`.
         matrix_operands: (dtype, elements per lane) -> C++ type of a matrix builtin's operand. An operand wider than the
@@ -144,6 +144,11 @@ _ATOMICS = (
     "AtomicAddx2",
     "AtomicAddx4",
 )
+#: How the stock generator prints `T.shfl_*` (without a mask) and `T.tvm_warp_shuffle*` (with one).
+_SHUFFLES = {
+    **{f"__shfl{kind}": f"tilehal::shuffle{kind}" for kind in ("", "_xor", "_up", "_down")},
+    **{f"__shfl{kind}_sync": f"tilehal::shuffle{kind}_masked" for kind in ("", "_up", "_down")},
+}
 _COMMON_MATHS = (
     "sqrt",
     "fabs",
@@ -179,6 +184,7 @@ STOCK = Dialect(
     optional_headers={
         "tilehal/simt/reduce.h": frozenset({"AllReduce"}),
         "tilehal/simt/scan.h": frozenset({"CumSum1D", "CumSum2D", "CumMax1D", "CumMax2D"}),
+        "tilehal/simt/lanes.h": frozenset(_SHUFFLES),
         "tilehal/simt/copy.h": frozenset(
             {"cp_async_gs", "cp_async_gs_conditional", "cp_async_commit", "cp_async_wait"}
         ),
@@ -230,6 +236,7 @@ STOCK = Dialect(
         "max": "tilehal::max",
         "min": "tilehal::min",
         **{name: f"tilehal::{name}" for name in _ATOMICS},
+        **_SHUFFLES,
         **{name: f"tilehal::{name}" for name in ("debug_print_msg", "debug_print_var", "debug_print_buffer_value")},
     },
     maths={

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-#: What the atomics of one element begin with, e.g. `tl.atomic_add_ret_elem_op`; its arguments are a pointer and a value.
+#: What the atomics of one element begin and end with; their arguments are a pointer and a value.
 _ATOMIC = "tl.atomic_"
 _ELEMENT = "_elem_op"
 #: These take two pointers.

@@ -32,6 +32,7 @@ TILEHAL_DEVICE unsigned int grid_x() { return gridDim.x; }
 TILEHAL_DEVICE unsigned int grid_y() { return gridDim.y; }
 TILEHAL_DEVICE void block_barrier() { __syncthreads(); }
 
+TILEHAL_DEVICE int lane() { return (int)__lane_id(); }
 TILEHAL_DEVICE unsigned int lane_get(unsigned int word, int lane) { return __shfl_sync(all_lanes, word, lane, 64); }
 TILEHAL_DEVICE unsigned int lane_xor(unsigned int word, int mask) { return __shfl_xor_sync(all_lanes, word, mask, 64); }
 TILEHAL_DEVICE unsigned int lane_up(unsigned int word, int delta) {

@@ -12,6 +12,7 @@
 #define zeph_barrier __syncthreads
 #define zeph_half _Float16
 #define zeph_vector(n, T) T __attribute__((vector_size(n * sizeof(T))))
+#define zeph_lane() __lane_id()
 #define zeph_shuffle(word, lane) __shfl_sync(0xffffffffu, word, lane, 32)
 #define zeph_shuffle_xor(word, mask) __shfl_xor_sync(0xffffffffu, word, mask, 32)
 #define zeph_shuffle_up(word, delta) __shfl_up_sync(0xffffffffu, word, (unsigned int)(delta), 32)

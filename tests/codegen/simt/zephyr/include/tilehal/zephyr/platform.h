@@ -23,6 +23,7 @@ TILEHAL_DEVICE unsigned int block_z() { return zeph_group.z; }
 TILEHAL_DEVICE unsigned int grid_x() { return zeph_groups.x; }
 TILEHAL_DEVICE unsigned int grid_y() { return zeph_groups.y; }
 TILEHAL_DEVICE void block_barrier() { zeph_barrier(); }
+TILEHAL_DEVICE int lane() { return zeph_lane(); }
 TILEHAL_DEVICE unsigned int lane_get(unsigned int word, int lane) { return zeph_shuffle(word, lane); }
 TILEHAL_DEVICE unsigned int lane_xor(unsigned int word, int mask) { return zeph_shuffle_xor(word, mask); }
 TILEHAL_DEVICE unsigned int lane_up(unsigned int word, int delta) { return zeph_shuffle_up(word, delta); }

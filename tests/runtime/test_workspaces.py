@@ -61,6 +61,7 @@ def test_its_bytes_are_counted_once_and_belong_to_no_launch() -> None:
 @pytest.fixture(scope="module")
 def rows() -> core.Kernel:
     kernel: core.Kernel = core.compile(three_launches(T.dynamic("M")), target="cuda", out_idx=[1])
+    kernel(torch.ones((1, 128), dtype=torch.int32, device="cuda"))
     assert kernel.provenance.launch == "the CUDA driver, compiled"
     return kernel
 

@@ -95,6 +95,12 @@ _RULES = (
         UnsupportedOp,
         "copy the tile into a fragment (T.alloc_fragment) and reduce that",
     ),
+    _rule(
+        r"Failed to get device properties",
+        KernelError,
+        "the kernel asks CUDA's driver about a device, and there is none here: pass the number of units in"
+        " (core.chip(target).main_unit.count), so that the kernel can be compiled for any chip anywhere",
+    ),
     # What lowering says.
     _rule(
         r"no available layout found|layout infer\w* conflict|Get different layout",

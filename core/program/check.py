@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from math import prod
 
 from core.errors import Location, ShapeMismatch, UnsupportedOp
 from core.program import walk
@@ -44,6 +45,7 @@ from core.program.nodes import (
 )
 from core.program.operands import check_operands
 from core.program.printer import element_text, expression_text, region_text
+from core.program.sharing import races
 
 _ON_CHIP = (Scope.SHARED, Scope.FRAGMENT, Scope.LOCAL, Scope.VAR, Scope.REDUCER)
 
@@ -54,7 +56,8 @@ def check(view: View) -> None:
     Raises:
         ShapeMismatch: a size below 0; a view of more bytes than its memory has; a region or index provably outside its
             buffer, or beyond the type it is counted in; operands whose shapes do not fit.
-        UnsupportedOp: `break`, `continue` or `T.thread_return` out of a `T.Parallel`.
+        UnsupportedOp: `break`, `continue` or `T.thread_return` out of a `T.Parallel`; an element of shared or global
+            memory that iterations of one certainly add up into.
     """
     memories: dict[Storage, Buffer] = {}
     for parameter in view.parameters:
@@ -67,11 +70,27 @@ def check(view: View) -> None:
     for launch in view.launches:
         for buffer in launch.buffers:
             memories.setdefault(buffer.storage, buffer)
+        if launch.threads is None or prod(launch.threads) > 1:
+            _check_races(launch)
     for stmt in walk.statements(view):
         reads, writes = statement_effects(stmt)
         for buffer in (*reads, *writes):
             _check_view(buffer, memories.get(buffer.storage, buffer), stmt.location)
     _body(view.body, _State({}, certain=True, in_parallel=False, loop_inside=False))
+
+
+def _check_races(launch: Launch) -> None:
+    """An element that every iteration of a `T.Parallel` adds to: threads overwrite each other's sums."""
+    for stmt in walk.statements(launch):
+        for store, var in races(stmt) if isinstance(stmt, Parallel) else ():
+            element = element_text(store.buffer, store.indices)
+            raise UnsupportedOp(
+                f"every iteration over {var.name} reads {element} and writes it: a T.Parallel runs them at the same"
+                " time, and the sum is lost",
+                hint=f"use T.atomic_add({element}, ...), or T.reduce_sum of a fragment, or a T.serial loop over"
+                f" {var.name}",
+                location=store.location,
+            )
 
 
 def _check_sizes(buffer: Buffer) -> None:

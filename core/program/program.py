@@ -8,7 +8,8 @@ from functools import cached_property
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
-from core.errors import KernelError, Location
+from core._dtypes import has_odd_bits
+from core.errors import KernelError, Location, ShapeMismatch, UnsupportedOp
 from core.program.expressions import constant_int, to_python
 from core.program.nodes import Buffer, Expr, View
 from core.runtime.signature import ScalarArgument, Signature, TensorArgument
@@ -62,7 +63,11 @@ class Program:
                     location=self.location,
                 )
             if position in positions:
-                raise KernelError(f"output position {given} is given twice", location=self.location)
+                raise KernelError(
+                    f"output position {given} is given twice",
+                    hint="list each output of the kernel once: the call returns one tensor for each position",
+                    location=self.location,
+                )
             positions.append(position)
         return tuple(positions)
 
@@ -101,7 +106,11 @@ class Program:
 
     @cached_property
     def signature(self) -> Signature:
-        """The calling convention: parameters in order, symbolic dimensions, outputs."""
+        """The calling convention: parameters in order, symbolic dimensions, outputs.
+
+        Raises:
+            UnsupportedOp: a tensor of a dtype that torch has no tensors of, at the parameter's line.
+        """
         view = self.view
         arguments: list[TensorArgument | ScalarArgument] = []
         for parameter in view.parameters:
@@ -110,6 +119,7 @@ class Program:
                 arguments.append(ScalarArgument(parameter.name, parameter.scalar.dtype))
                 continue
             buffer = parameter.buffer
+            _check_dtype(buffer)
             arguments.append(
                 TensorArgument(
                     name=parameter.name,
@@ -166,3 +176,18 @@ class Program:
             digest.update(part.encode())
             digest.update(b"\0")
         return digest.hexdigest()
+
+
+def _check_dtype(parameter: Buffer) -> None:
+    """Refuses a tensor that no call could pass."""
+    from core.runtime.values import torch_dtype
+
+    try:
+        torch_dtype(parameter.dtype)
+    except ShapeMismatch as error:
+        packed = "declare the tensor as uint8 and take the values apart in the kernel: shifts, masks, T.reinterpret"
+        raise UnsupportedOp(
+            f"{parameter.name} is a tensor of {parameter.dtype}, and torch has no such tensors to pass",
+            hint="use one of the types of docs/program.md" if has_odd_bits(parameter.dtype) else packed,
+            location=parameter.location,
+        ) from error

@@ -33,7 +33,7 @@ FAULTS = (
     ("reduce_bad_shape", ShapeMismatch, "output shape is [128]", "the source without it"),
     ("cumsum_bad_dim", ShapeMismatch, "Dimension 2 is out of bounds", "must exist in the source"),
     ("shared_in_global_reduce", UnsupportedOp, "global and global", "T.alloc_fragment"),
-    ("unsupported_dtype", UnsupportedOp, "multiple of bytes", "types of docs/program.md"),
+    ("unsupported_dtype", UnsupportedOp, "A is a tensor of float17", "types of docs/program.md"),
     ("fragment_constant_index", UnsupportedOp, "a at 5: a fragment is spread over threads", "shared buffer"),
     ("kept_dimension", UnsupportedOp, "keeps the reduced dimension", "without dimension 1"),
     ("uneven_rows", UnsupportedOp, "rows of 200", '256 long and fill the rest with -T.infinity("float32")'),
@@ -182,3 +182,16 @@ def test_an_argument_of_the_wrong_kind_is_named(arguments, message, hint):
         core.compile(faulty_kernels.sized, target="cuda:h200", build=False, **arguments)
     assert message in caught.value.message
     assert hint in caught.value.hint
+
+
+def test_a_kernel_that_asks_cuda_for_its_units_is_told_to_take_their_number(monkeypatch):
+    """Whatever the target: the number would be that of this machine's device."""
+    from tilelang.carver.arch.driver import cuda_driver
+
+    monkeypatch.setattr(cuda_driver, "get_cuda_device_properties", lambda *_: None)
+    with pytest.raises(RuntimeError) as caught:
+        cuda_driver.get_num_sms()
+    error = translate(caught.value, fallback=TileHALError, stage="tracing main")
+    assert type(error) is KernelError
+    assert "core.chip(target).main_unit.count" in error.hint
+    assert core.chip("cuda:h200").main_unit.count == 132

@@ -474,3 +474,32 @@ def test_a_view_of_as_many_bytes_or_fewer_is_fine(shape, dtype):
             T.copy(within, B)
 
     _ = Program(main).view
+
+
+def test_an_output_listed_twice():
+    @T.prim_func
+    def main(A: T.Tensor((8,), "float32"), B: T.Tensor((8,), "float32")):
+        with T.Kernel(1, threads=32):
+            T.copy(A, B)
+
+    with pytest.raises(KernelError, match="output position -1 is given twice") as caught:
+        Program(main, out_idx=[1, -1])
+    assert "once" in caught.value.hint
+
+
+def test_a_parameter_that_torch_has_no_tensors_for():
+    """Whatever the target: there is nothing to pass."""
+
+    @T.prim_func
+    def main(
+        A: T.Tensor((8,), "float32"),
+        B: T.Tensor((8,), "float4_e2m1fn"),  # the parameter
+    ):
+        with T.Kernel(1, threads=32):
+            A[0] = 0.0
+
+    with pytest.raises(UnsupportedOp, match="B is a tensor of float4_e2m1fn") as caught:
+        _ = Program(main).signature
+    assert "uint8" in caught.value.hint
+    with open(caught.value.location.file) as source:
+        assert "# the parameter" in source.readlines()[caught.value.location.line - 1]

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import fields, replace
 
 from core.codegen.cpp import tiles
-from core.codegen.cpp.expressions import Expressions
+from core.codegen.cpp.expressions import Expressions, opaque
 from core.codegen.cpp.guards import whole_tile_condition
 from core.codegen.cpp.types import cpp_type, is_float
 from core.codegen.cpp.usage import element_span
@@ -41,8 +41,6 @@ from core.program.nodes import (
     VarKind,
     While,
 )
-
-_ORACLE_HINT = "compile it for a target whose lowering knows it (cuda), or write it with portable operations"
 
 
 class BlockWriter:
@@ -138,15 +136,9 @@ class BlockWriter:
                 self.out.mark(stmt.location)
                 self._print(stmt)
             case OpaqueStmt(operation=operation):
-                raise UnsupportedOp(
-                    f"{operation} has no meaning outside its own dialect, so there is no C++ for it",
-                    hint=_ORACLE_HINT,
-                    location=self.expressions.location,
-                )
+                raise opaque(operation, self.expressions.location)
             case _:
-                raise UnsupportedOp(
-                    f"C++ lowering does not know {type(stmt).__name__}", hint=_ORACLE_HINT, location=stmt.location
-                )
+                raise opaque(type(stmt).__name__, stmt.location)
 
     def _pinned(self, stmt: Stmt) -> Stmt:
         """The statement with every start of a region that reads memory in a constant, evaluated once before it."""

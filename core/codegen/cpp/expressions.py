@@ -64,6 +64,17 @@ _ROUNDINGS = frozenset({"floor", "ceil", "trunc", "round", "nearbyint"})
 _CLASSIFICATIONS = frozenset({"isnan", "isinf", "isfinite"})
 
 
+def opaque(operation: str, location: Location | None) -> UnsupportedOp:
+    """The refusal of what the view, or this family, does not know."""
+    from core.portability.hints import opaque_hint
+
+    return UnsupportedOp(
+        f"{operation} has no meaning outside its own dialect, so there is no C++ for it",
+        hint=opaque_hint(),
+        location=location,
+    )
+
+
 class Expressions:
     """Prints expressions. `location` is the statement they belong to, for errors.
 
@@ -219,11 +230,7 @@ class Expressions:
             case AtomicExpr():
                 return self._atomic(expr)
             case OpaqueExpr(operation=operation):
-                raise UnsupportedOp(
-                    f"{operation} has no meaning outside its own dialect, so there is no C++ for it",
-                    hint="write it with portable tilelang.language operations, or compile for a target that has it",
-                    location=self.location,
-                )
+                raise opaque(operation, self.location)
         raise UnsupportedOp(f"C++ lowering does not know {type(expr).__name__}", location=self.location)
 
     def _branch(self, expr: Expr, index: bool) -> str:

@@ -42,9 +42,11 @@ class LaunchWriter:
         wide_indices: bool,
     ) -> None:
         if launch.uses_threads:
+            from core.portability.hints import thread_index_hint
+
             raise UnsupportedOp(
                 "the kernel reads a thread index: per-thread code has no meaning where a block is one thread",
-                hint="write the loop as T.Parallel over the tile, or compile for a target with threads (cuda)",
+                hint=thread_index_hint(launch),
                 location=launch.location,
             )
         self.out = writer

@@ -101,6 +101,11 @@ class Context:
     def unsupported(self, message: str, hint: str = "") -> UnsupportedOp:
         return UnsupportedOp(message, hint=hint or _HINT, location=self.b.location)
 
+    def opaque(self, operation: str) -> UnsupportedOp:
+        from core.portability.hints import opaque_hint
+
+        return self.unsupported(f"{operation} has no meaning outside its own dialect", opaque_hint())
+
     def axis_of(self, var: Var) -> int | None:
         """The axis a variable is and that is not bound to one iteration."""
         for position, axis in enumerate(self.axes):
@@ -253,9 +258,11 @@ class Context:
             result = ops.convert(self.b, "bitcast", result, element)
         return ops.reshape(self.b, result, self.shape(wanted))
 
-    def check_dtype(self, dtype: str) -> None:
-        value_type(dtype, self.b.location)
-        self.dialect.check_dtype(dtype, self.b.location)
+    def check_dtype(self, dtype: str, location: Location | None = None) -> None:
+        """Raises UnsupportedOp, at `location` or the statement's line, for a dtype without a type here."""
+        location = location or self.b.location
+        value_type(dtype, location)
+        self.dialect.check_dtype(dtype, location)
 
     # ------------------------------------------------------------------------------------------------ values
 
@@ -317,7 +324,7 @@ class Context:
             case AtomicExpr(kind=kind):
                 raise self.unsupported(f"atomic {kind} that yields the old value", "use an atomic that returns nothing")
             case OpaqueExpr(operation=operation):
-                raise self.unsupported(f"{operation} has no meaning outside its own dialect")
+                raise self.opaque(operation)
         raise self.unsupported(f"{type(expr).__name__} has no lowering to tile operations")
 
     def _map(self, function: object, lanes: Lanes) -> Lanes:

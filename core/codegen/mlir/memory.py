@@ -565,16 +565,24 @@ class Memory:
                     total = Lanes(ops.arith(self.b, "andi", x, y), axes)
         return total
 
+    def _single(self, lanes: Lanes) -> Value:
+        """The one element of lanes whose axes all have extent 1: a tile operation walks a scalar too."""
+        c = self.c
+        lanes = c.specialise(lanes)
+        if any(c.axes[axis].extent != 1 for axis in lanes.axes):
+            raise NeedsLoop
+        return ops.extract(self.b, lanes.value, [0] * len(lanes.axes)) if lanes.axes else lanes.value
+
     def _store_scalar(self, buffer: Buffer, lanes: Lanes, mask: Lanes | None) -> None:
         c = self.c
         canonical = c.canonical[buffer.storage]
-        value = c.align(lanes, ())
+        value = self._single(lanes)
         if canonical.dtype == "bool":
             value = c.elementwise.cast(value, "int8", "bool")
         if canonical.dtype != buffer.dtype:
             value = c.elementwise.reinterpret(value, buffer.dtype, canonical.dtype)
         if mask is not None:
-            value = ops.select(self.b, c.align(mask, ()), value, c.current(buffer.storage))
+            value = ops.select(self.b, self._single(mask), value, c.current(buffer.storage))
         c.values[buffer.storage] = value
 
     def _store_global(

@@ -80,9 +80,11 @@ class _LaunchLowering:
 
     def lower(self) -> TileModule:
         if self.launch.uses_threads:
+            from core.portability.hints import thread_index_hint
+
             raise UnsupportedOp(
                 "this kernel reads its thread index; a tile compiler runs whole blocks",
-                hint="write it with T.Parallel, or compile it for a SIMT target (cuda, metax)",
+                hint=thread_index_hint(self.launch),
                 location=self.launch.location,
             )
         c = self.context
@@ -130,10 +132,10 @@ class _LaunchLowering:
             buffer = parameter.buffer
             if buffer is None:
                 continue
-            c.check_dtype(buffer.dtype)
+            c.check_dtype(buffer.dtype, buffer.location)
             self._tensor("tensor", buffer, parameter.name, reads, writes)
         for buffer in self.view.workspaces:
-            c.check_dtype(buffer.dtype)
+            c.check_dtype(buffer.dtype, buffer.location)
             self._tensor("scratch", buffer, buffer.name, reads, writes)
         for buffer in self.launch.buffers:
             if buffer.scope is Scope.GLOBAL and buffer.storage not in c.arguments:

@@ -44,6 +44,7 @@ from core.program.nodes import (
     Var,
     While,
 )
+from core.program.sharing import accumulated_over
 from core.program.walk import expressions, statements, subexpressions
 
 
@@ -63,7 +64,19 @@ class Statements:
                     return
                 if isinstance(stmt, ThreadReturn):
                     return
-                self.statement(stmt)
+                self._placed(stmt)
+
+    def _placed(self, stmt: Stmt) -> None:
+        """Lowers a statement; `NeedsLoop` does not leave the outermost `Parallel`, nor a statement outside of all."""
+        try:
+            self.statement(stmt)
+        except NeedsLoop:
+            if self.c.axes:
+                raise
+            raise self.c.unsupported(
+                f"{type(stmt).__name__.lower()}: this use of a tile has no form on whole tiles",
+                "write it as a T.Parallel over the tile's elements, or compile it for a target with threads",
+            ) from None
 
     def statement(self, stmt: Stmt) -> None:
         operation = tileops.OPERATIONS.get(type(stmt))
@@ -96,7 +109,7 @@ class Statements:
             case Break() | Continue():
                 raise self.c.unsupported(f"{type(stmt).__name__.lower()} outside a loop")
             case OpaqueStmt(operation=name):
-                raise self.c.unsupported(f"{name} has no meaning outside its own dialect")
+                raise self.c.opaque(name)
             case _:
                 raise self.c.unsupported(f"{type(stmt).__name__} has no lowering to tile operations")
 
@@ -299,6 +312,10 @@ class Statements:
             self._serial(stmt)
             return
         original, stmt = stmt, split_axes(stmt)
+        shared = accumulated_over(stmt)
+        if shared:
+            self._serial(stmt, shared)
+            return
         extents = [constant_int(extent) for extent in stmt.extents]
         point = self.b.checkpoint()
         state = (dict(c.values), dict(c.private), dict(c.variables), dict(c.definitions), list(c.conditions))
@@ -327,15 +344,21 @@ class Statements:
             self._serial(original)
         c.memory.forget()
 
-    def _serial(self, stmt: Parallel) -> None:
-        """The iterations one after the other: one of the orders they may have."""
+    def _serial(self, stmt: Parallel, over: frozenset[Var] | None = None) -> None:
+        """The iterations one after the other, or those over some of the variables: one of the orders they may have."""
         if self.c.axes:
             raise NeedsLoop
+        loops = list(zip(stmt.vars, stmt.extents, strict=True))
+        ordered = [(var, extent) for var, extent in loops if over is None or var in over]
+        free = [(var, extent) for var, extent in loops if (var, extent) not in ordered]
         self.c.facts.rewrites.append(
             f"line {stmt.location.line if stmt.location else '?'}: a parallel loop runs its iterations one by one"
         )
         body: tuple[Stmt, ...] = stmt.body
-        for var, extent in reversed(list(zip(stmt.vars, stmt.extents, strict=True))):
+        if free:
+            variables, extents = zip(*free, strict=True)
+            body = (replace(stmt, vars=variables, extents=extents),)
+        for var, extent in reversed(ordered):
             body = (
                 For(
                     kind=LoopKind.SERIAL,

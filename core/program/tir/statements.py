@@ -6,7 +6,9 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
+from core.errors import UnsupportedOp
 from core.program import expressions as view
+from core.program import walk
 from core.program.nodes import (
     Assert,
     For,
@@ -15,6 +17,7 @@ from core.program.nodes import (
     LoopKind,
     OpaqueStmt,
     Parallel,
+    ReducerUpdate,
     Scope,
     Stmt,
     Store,
@@ -22,6 +25,7 @@ from core.program.nodes import (
     VarKind,
     While,
 )
+from core.program.sharing import with_updates
 from core.program.tir import blocks, calls, guards, spans
 from core.program.tir.context import DIALECT_SCOPES, Context
 from core.program.tir.expressions import convert
@@ -209,7 +213,22 @@ def _parallel(context: Context, stmt: Any) -> Stmt:
             break
         loop = inner
     body = (*starts, *_loop_body(context, loop.body))
-    return Parallel(tuple(variables), tuple(extents), body, annotations, location=location)
+    made = with_updates(Parallel(tuple(variables), tuple(extents), body, annotations, location=location))
+    _check_reducers(context, made)
+    return made
+
+
+def _check_reducers(context: Context, loop: Parallel) -> None:
+    """A legacy reducer ends as its operator's result of what each thread made: other updates have no meaning."""
+    kinds = {context.storages[data]: kind for data, kind in context.reducers.items() if data in context.storages}
+    for stmt in walk.statements(loop):
+        if isinstance(stmt, ReducerUpdate) and kinds.get(stmt.buffer.storage, stmt.kind) != stmt.kind:
+            own = kinds[stmt.buffer.storage]
+            raise UnsupportedOp(
+                f"{stmt.buffer.name} is a reducer of {own}, and is updated with {stmt.kind}",
+                hint=f"update it with its own operator, or allocate it with op={stmt.kind!r}",
+                location=stmt.location,
+            )
 
 
 def _while(context: Context, stmt: Any, out: list[Stmt], assumptions: ExitStack) -> None:

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tilelang.language as T
 
 from core.codegen import mlir
-from core.codegen.mlir import Builder, TileDialect, Value
+from core.codegen.mlir import Builder, TileDialect, Value, tileops
+from core.codegen.mlir.lanes import NeedsLoop
 from core.errors import UnsupportedOp
-from core.program import Program
+from core.program import Copy, Program
 from core.target import resolve
 from tests.codegen.mlir import kernels
 from tests.timing import median_s
@@ -144,3 +146,34 @@ def test_lowering_is_quick() -> None:
     program = Program(kernels.clearing_gemm(True))
     _ = program.view
     assert median_s(lambda: mlir.lower(program, resolve("cpu").chip, PlainDialect()), 5) < 0.05
+
+
+def test_a_statement_that_no_loop_helps_is_refused_with_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`NeedsLoop` is for the loop around a statement: outside of all loops it is a refusal like any other."""
+
+    def hopeless(*_: Any) -> None:
+        raise NeedsLoop
+
+    monkeypatch.setattr(tileops, "OPERATIONS", {**tileops.OPERATIONS, Copy: hopeless})
+    with pytest.raises(UnsupportedOp, match="copy: this use of a tile has no form on whole tiles") as caught:
+        source(kernels.clearing_gemm(True))
+    location = caught.value.location
+    assert location is not None
+    assert "T.copy(A" in Path(location.file).read_text().splitlines()[location.line - 1]
+
+
+def test_a_dtype_without_a_type_is_refused_at_the_parameter() -> None:
+    @T.prim_func
+    def main(
+        X: T.Tensor((64,), "float32"),
+        Y: T.Tensor((64,), "int4"),  # the parameter
+    ):
+        with T.Kernel(1, threads=64) as _:
+            for i in T.Parallel(64):
+                X[i] = 0.0
+
+    with pytest.raises(UnsupportedOp, match="dtype int4 has no MLIR type here") as caught:
+        source(main)
+    location = caught.value.location
+    assert location is not None
+    assert "# the parameter" in Path(location.file).read_text().splitlines()[location.line - 1]

@@ -193,18 +193,38 @@ def _no_tile(
         )
     details = {"rejected": [{"tiles": dict(v.tiles), "reason": v.reason} for v in ranking.refused]}
     # One of those that differ in their numbers says it.
-    reasons = list({re.sub(r"\d[\d,]*", "#", verdict.reason): verdict.reason for verdict in ranking.refused}.values())
+    kinds = list({re.sub(r"\d[\d,]*", "#", verdict.reason): verdict for verdict in ranking.refused}.values())
     return ResourceExceeded(
-        f"{factory.name}: {ranking.target} allows no tile{given}: {'; '.join(reasons[:3])}",
-        hint=f"change {fixed}, or leave it to the chip's rules" if fixed else _smaller(problem),
+        f"{factory.name}: {ranking.target} allows no tile{given}: {'; '.join(one.reason for one in kinds[:3])}",
+        hint=f"change {fixed}, or leave it to the chip's rules" if fixed else _other_tiles(problem, kinds),
         location=factory.location,
         details=details,
     )
 
 
-def _smaller(problem: TileProblem) -> str:
-    """What to do where a chip has room for no tile of a kernel."""
+def _other_tiles(problem: TileProblem, refused: Sequence[Verdict]) -> str:
+    """What to do where a chip has no tile for a kernel: give it smaller ones, or larger ones where blocks are too many.
+
+    Args:
+        refused: one candidate for each kind of reason.
+    """
     from core.program.capacity import IN_PARTS
 
     limits = f"`tilehal describe --target {problem.chip.target}` has the chip's limits"
+    blocks = next(filter(None, (_too_many_blocks(problem, verdict) for verdict in refused)), None)
+    if blocks is not None:
+        return f"{blocks.hint}; {limits}"
     return f"{IN_PARTS}; {limits}" if problem.shape.operator == "reduction" else f"give it smaller tiles; {limits}"
+
+
+def _too_many_blocks(problem: TileProblem, refused: Verdict) -> TileHALError | None:
+    """The error that a candidate has more blocks than a grid of the chip, or None."""
+    from core.program.capacity import violations
+
+    if len(refused.tiles) < len(problem.factory.parameters):
+        return None
+    try:
+        found = list(violations(problem.tracer(refused.tiles).footprint(), problem.chip))
+    except TileHALError:  # one that cannot be traced
+        return None
+    return next((error for error in found if "blocks" in error.details), None)

@@ -161,8 +161,18 @@ def test_what_a_rule_forbids_is_refused_to_the_user_too(acme: Acme) -> None:
 def test_too_many_blocks_are_named_before_what_rules_leave_out(acme: Acme) -> None:
     wide = TileRule("acme.wide", "x", leave_out=lambda kernel, tiles: "too narrow" if tiles["N"] == 64 else None)
     acme.rules = [wide, VALUES]
-    with pytest.raises(core.ResourceExceeded, match=r"allows no tile: [\d,]+ blocks along y, a grid may have 65,535;"):
+    with pytest.raises(
+        core.ResourceExceeded, match=r"allows no tile: [\d,]+ blocks along y, a grid may have 65,535;"
+    ) as caught:
         product.compile(2**24, 1024, 1024, target="acme")
+    assert caught.value.hint.startswith("use larger tiles, another axis, or T.Persistent; `tilehal describe")
+
+
+def test_smaller_tiles_are_advised_where_a_rule_leaves_none(acme: Acme) -> None:
+    acme.rules = [TileRule("acme.law", "x", forbid=lambda kernel, tiles: "no", values=VALUES.values)]
+    with pytest.raises(core.ResourceExceeded, match=r"allows no tile: acme\.law: no") as caught:
+        product.compile(*SHAPE, target="acme")
+    assert caught.value.hint.startswith("give it smaller tiles; `tilehal describe")
 
 
 def test_the_users_numbers_stay_and_the_rest_is_ranked(acme: Acme) -> None:

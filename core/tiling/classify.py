@@ -22,7 +22,7 @@ _ATTEMPTS = 8
 def shape_of(
     factory: KernelFactory, arguments: Mapping[str, Any], options: Mapping[str, Any] | None = None
 ) -> KernelShape:
-    """What is known of a kernel without tracing it; operator and dtypes are not."""
+    """What is known of a kernel without tracing it; its operator, its dtypes and whether it gathers are not."""
     dimensions = {
         name: value for name, value in arguments.items() if isinstance(value, int) and not isinstance(value, bool)
     }
@@ -30,7 +30,7 @@ def shape_of(
 
 
 def classified(shape: KernelShape, overrides: Tiles, trace: Callable[[Tiles], Program]) -> KernelShape:
-    """The shape with operator and dtypes, read off a trace with the first generic tiles that trace.
+    """The shape with what only a trace says: of the first generic tiles that trace.
 
     What the caller fixed may not go with any generic tile: a variant that holds rows whole, say. The operator is then
     read off a trace that leaves it out. Only the chip's rules know which tiles go with it.
@@ -59,9 +59,21 @@ def _generic(shape: KernelShape, overrides: Tiles) -> Iterator[Tiles]:
 
 
 def classified_by(shape: KernelShape, view: View) -> KernelShape:
-    """The shape with the operator and the dtypes of a traced program."""
+    """The shape with the operator and the dtypes of a traced program, and whether it gathers."""
     dtypes = tuple(p.buffer.dtype for p in view.parameters if p.buffer is not None)
-    return replace(shape, operator=operator_of(view), dtypes=dtypes)
+    return replace(shape, operator=operator_of(view), dtypes=dtypes, gathers=_gathers(view))
+
+
+def _gathers(view: View) -> bool:
+    """See `KernelShape.gathers`. Which tiles a window is copied whole with, the trace of one of them does not say."""
+    from core.program.nodes import Im2Col, Parallel
+    from core.program.walk import statements
+    from core.tiling.profile.reading.elements import filled, scattered
+
+    return any(
+        isinstance(node, Im2Col) or (isinstance(node, Parallel) and bool(filled(node)) and scattered(node))
+        for node in statements(view)
+    )
 
 
 def operator_of(view: View) -> str:

@@ -36,7 +36,7 @@ def write_ranking(ranking: Ranking, folder: Path) -> None:
     head = {
         "kernel": ranking.kernel,
         "target": ranking.target,
-        "shape": [shape.name, shape.operator, dict(shape.dimensions), list(shape.dtypes)],
+        "shape": [shape.name, shape.operator, dict(shape.dimensions), list(shape.dtypes), shape.gathers],
         "reasons": dict(ranking.reasons),
         "replaced": dict(ranking.replaced),
         "notes": list(ranking.notes),
@@ -63,12 +63,12 @@ def read_ranking(folder: Path, parameters: Mapping[str, TileParameter]) -> Ranki
 
 def _read(folder: Path, parameters: Mapping[str, TileParameter]) -> Ranking:
     head = json.loads((folder / _RANKED).read_bytes())
-    name, operator, dimensions, dtypes = head["shape"]
+    name, operator, dimensions, dtypes, gathers = head["shape"]
     names = list(parameters)
     return Ranking(
         kernel=head["kernel"],
         target=head["target"],
-        shape=KernelShape(name, operator, dimensions, tuple(dtypes), parameters),
+        shape=KernelShape(name, operator, dimensions, tuple(dtypes), parameters, gathers=gathers),
         candidates=tuple(_unpacked(head["verdicts"], names)),
         refused=_Refused((folder / _REFUSED).read_bytes(), names, head["refused"]),
         passed_over=tuple(_unpacked(head["passed_over"], names)),

@@ -31,6 +31,8 @@ class KernelShape:
         dtypes: dtypes of the tensor parameters, in order.
         parameters: the tile parameters by name.
         options: the backend's options that the kernel is compiled with (`options=`), by name.
+        gathers: threads may have to find the elements of its tiles one by one: it fills a tile from windows of images
+            (`T.im2col`) or in a `T.Parallel` loop whose neighbours need not be neighbours in memory, read off a trace.
     """
 
     name: str
@@ -39,6 +41,7 @@ class KernelShape:
     dtypes: tuple[str, ...]
     parameters: Mapping[str, TileParameter]
     options: Mapping[str, Any] = field(default_factory=dict)
+    gathers: bool = False
 
 
 @dataclass(frozen=True, slots=True)

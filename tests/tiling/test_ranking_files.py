@@ -7,6 +7,7 @@ import json
 import pytest
 
 import core
+from core.ops.conv2d import conv2d
 from core.tiling import TileRule, rank
 from core.tiling.ranking_files import UnreadableRanking, read_ranking, write_ranking
 from tests.tiling.kernels import product
@@ -32,6 +33,14 @@ def test_a_ranking_comes_back_as_it_was(tmp_path) -> None:
     assert found.effort.recalled == "disk"
     for name in ("kernel", "target", "shape", "reasons", "replaced", "notes", "fingerprint"):
         assert getattr(found, name) == getattr(ranking, name), name
+
+
+def test_what_was_told_of_the_kernel_comes_back(tmp_path) -> None:
+    tiles = {"block_M": 64, "block_N": 64, "block_K": 64, "num_stages": 0}
+    ranking = conv2d.rank(16, 28, 28, 48, 64, 3, target="cuda:h200", **tiles)
+    assert ranking.shape.gathers
+    write_ranking(ranking, tmp_path)
+    assert read_ranking(tmp_path, conv2d.parameters).shape == ranking.shape
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"shape": [1]}', '{"shape": ["a", "b", {}, []]}'])

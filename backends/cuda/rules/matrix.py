@@ -40,11 +40,14 @@ def _values(chip: Chip, kernel: KernelShape) -> Mapping[str, Sequence[Value]]:
     few = m is not None and m <= _FEW_ROWS
     rows, columns = _sides(fill, grouped) if not few else _sides_of_few_rows(m or 1)
     depths_bytes = (256, 128, 512) if few else (128, 256) if grouped else (64, 128)
+    stages = (4, 6, 3) if few or (grouped and fill < 1) else (4, 3, 2) if grouped else (3, 4, 2)
     values: dict[str, Sequence[Value]] = {
         "M": rows,
         "N": columns,
         "K": covering(k, [size // operand_bytes(kernel) for size in depths_bytes]),
-        "stages": (4, 6, 3) if few or (grouped and fill < 1) else (4, 3, 2) if grouped else (3, 4, 2),
+        # Threads that find elements one by one have few registers and a unit to themselves beside others that compute:
+        # several blocks without stages hide each other's loads.
+        "stages": (*stages, 0) if kernel.gathers else stages,
         "threads": (128, 64) if few else (256, 128) if fill >= 1 else (128, 256),
         # A panel of blocks keeps its part of both operands in L2; a grid of few waves is in flight all at once.
         "swizzle": (8, 0) if fill >= 4 else (0,),

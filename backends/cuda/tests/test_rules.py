@@ -568,6 +568,18 @@ def test_reads_of_several_parts_of_a_tensor_are_no_second_reads() -> None:
         assert one.prediction.terms["memory"] > cache_bytes / bandwidth
 
 
+@pytest.mark.parametrize("target", ["cuda:h200", "cuda:a100"])
+def test_kernels_that_gather_are_offered_without_stages(target: str) -> None:
+    """Whatever the tiles of the trace that says so: 64 columns of 64 channels are copied whole, 128 are not."""
+    for channels in (48, 64):
+        ranking = conv2d.rank(16, 28, 28, channels, 128, 3, padding=1, target=target)
+        assert ranking.shape.gathers
+        assert {0, 2, 3, 4} <= {verdict.tiles["num_stages"] for verdict in (*ranking.candidates, *ranking.refused)}
+    plain = gemm.rank(4096, 4096, 4096, target=target)
+    assert not plain.shape.gathers
+    assert 0 not in {verdict.tiles["num_stages"] for verdict in (*plain.candidates, *plain.refused)}
+
+
 def test_threads_that_gather_count_towards_what_a_block_may_have() -> None:
     tiles = {"block_M": 320, "block_N": 64, "block_K": 64, "num_stages": 2, "threads": 640}
     (refused,) = conv2d.rank(16, 56, 56, 48, 64, 3, target="cuda:h200", **tiles).refused

@@ -90,7 +90,7 @@ def _figures(launch: LaunchProfile, m: Machine) -> list[str]:
     if launch.vector or launch.reductions:
         names += ["vector_per_s"]
         kinds = {work.kind for work in launch.vector}
-        names += [f"vector_cost_{kind}" for kind in ("special", "divide", "convert") if kind in kinds]
+        names += [f"vector_cost_{kind}" for kind in ("special", "divide", "convert", "index") if kind in kinds]
     if m.simt:
         names += ["register_overhead"]
     return names

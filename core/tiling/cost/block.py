@@ -39,6 +39,7 @@ class Step:
 
     Attributes:
         matrix, vector, shared: seconds of the unit's pipes.
+        fill: of the vector pipe too, for work on elements of which none waits for another.
         moved: bytes through the unit's port; `awaited` are those of them that nothing of the same block overlaps.
         seconds: of the chain, with nothing else on the unit and without waiting for the awaited bytes to move.
         start_seconds: beside that, each time the loop is entered (a pipeline fills).
@@ -46,6 +47,7 @@ class Step:
 
     matrix: float
     vector: float
+    fill: float
     shared: float
     moved: float
     awaited: float
@@ -56,36 +58,41 @@ class Step:
 def steps(launch: LaunchProfile, each: Sequence[Body], residency: Residency, rates: Rates, m: Machine) -> list[Step]:
     """What one execution of each loop's body takes."""
     found = []
-    copying = residency.launched - residency.threads
     for index, (loop, body) in enumerate(zip(launch.loops, each, strict=True)):
         waves = max(1, threads_of(launch, index, residency) // m.lanes) if m.simt else m.sub_units
         waves_each = waves / m.sub_units
         contexts = 2.0 if m.split_units else max(1.0, waves / GROUP_WAVES)
         feed, work = max(body.matrix, body.shared), body.vector / issue(waves_each, m) + body.special
+        if body.waits:
+            work += body.fill
         overlap = contexts + body.in_flight * m.cost["in_flight_contexts"]
         compute = max(feed, work) + min(feed, work) / overlap + body.latency
         stages = m.stages(loop.stages)
         latency = rates.latency if body.loaded else 0.0
+        # Loads for which a thread has no registers begin when others have come.
+        filling = latency * (1.0 + residency.waits)
         if body.waits:
-            compute += latency
+            compute += filling
         if stages >= 1 and body.staged:
             rest = body.loaded - body.staged
             transfer = body.staged / rates.port
             # A stage is free again when it has arrived and what it held has been used.
             turnover = (latency + compute) / stages
             sharp = m.cost["load_sharpness"]
-            fill = body.fill / issue(copying / m.lanes / m.sub_units, m) if body.fill else 0.0
             # Threads that fill a tile element by element wait for the last of its loads before they go on.
-            filling = latency + fill if fill else 0.0
-            seconds = max(compute, (transfer**sharp + turnover**sharp) ** (1 / sharp), filling)
+            ahead = filling + body.fill if body.fill and not body.waits else 0.0
+            seconds = max(compute, (transfer**sharp + turnover**sharp) ** (1 / sharp), ahead)
+            start = max(latency, ahead) + transfer
             if stages == 1:
-                seconds = latency + transfer + fill + compute
-            start, awaited = latency + transfer + fill, rest + body.stored
+                seconds = start + compute
+            awaited = rest + body.stored
         else:
             seconds = compute + (0.0 if body.waits else latency)
             start, awaited = 0.0, body.loaded + body.stored
-        vector = soft_maximum((body.vector + body.fill, body.special))
-        found.append(Step(body.matrix, vector, body.shared, body.loaded + body.stored, awaited, seconds, start))
+        vector = soft_maximum((body.vector, body.special))
+        found.append(
+            Step(body.matrix, vector, body.fill, body.shared, body.loaded + body.stored, awaited, seconds, start)
+        )
     return found
 
 
@@ -104,6 +111,7 @@ class BlockTime:
 
     matrix: float
     vector: float
+    fill: float
     shared: float
     port: float
     copies: float
@@ -117,7 +125,7 @@ class BlockTime:
             passes: how many times in a row the unit does that. Few blocks that start together copy and compute in step
                 with each other; in many passes they drift apart.
         """
-        vector = self.vector / issue(self.waves * blocks, m)
+        vector = self.vector / issue(self.waves * blocks, m) + self.fill
         compute = soft_maximum((*(blocks * pipe for pipe in (self.matrix, vector, self.shared)), self.chain))
         copies = blocks * self.copies
         in_step = min(1.0, m.cost["in_step_blocks"] / blocks) ** 2
@@ -136,7 +144,7 @@ def block_time(
     m: Machine,
 ) -> BlockTime:
     """The time of a block that runs each loop `trips` times."""
-    matrix = vector = shared = moved = awaited = 0.0
+    matrix = vector = fill = shared = moved = awaited = 0.0
     # Roles (threads that do different things) run side by side: the longest of their chains counts.
     chains: dict[str, float] = {"": m.cost["block_start_s"] + (launch.cluster > 1) * m.cost["cluster_s"]}
     for loop, step, runs in zip(launch.loops, each, trips, strict=True):
@@ -144,6 +152,7 @@ def block_time(
             continue
         matrix += runs * step.matrix
         vector += runs * step.vector
+        fill += runs * step.fill
         shared += runs * step.shared
         moved += runs * step.moved
         awaited += runs * step.awaited
@@ -152,7 +161,7 @@ def block_time(
         chains[loop.role] = chains.get(loop.role, 0.0) + seconds
     chain = chains.pop("") + max(chains.values(), default=0.0)
     waves = residency.threads / m.lanes / m.sub_units if m.simt else 1.0
-    return BlockTime(matrix, vector, shared, moved / rates.port, awaited / rates.mixed, chain, waves)
+    return BlockTime(matrix, vector, fill, shared, moved / rates.port, awaited / rates.mixed, chain, waves)
 
 
 def mean_time(times: Sequence[BlockTime]) -> BlockTime:
@@ -161,6 +170,7 @@ def mean_time(times: Sequence[BlockTime]) -> BlockTime:
     return BlockTime(
         sum(t.matrix for t in times) / count,
         sum(t.vector for t in times) / count,
+        sum(t.fill for t in times) / count,
         sum(t.shared for t in times) / count,
         sum(t.port for t in times) / count,
         sum(t.copies for t in times) / count,

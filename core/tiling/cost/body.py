@@ -30,8 +30,8 @@ class Body:
         latency: of dependent steps, seconds.
         loaded, stored: bytes from and to global memory, whole sectors.
         staged: bytes of `loaded` that a pipeline of stages can run ahead with.
-        fill: seconds of the vector pipe for threads that run ahead to fill tiles element by element.
-        waits: the threads that compute fill tiles element by element too, and wait for what they load.
+        fill: seconds of the vector pipe for filling tiles element by element.
+        waits: the threads that compute do that too, and wait for what they load; others run ahead of them.
         in_flight: products run while the same threads do something else.
     """
 
@@ -87,7 +87,7 @@ def bodies(launch: LaunchProfile, residency: Residency, m: Machine) -> Bodies:
     ahead = set(filled_by_threads(launch, m.chip).values())
     for work in launch.vector:
         seconds = work_seconds(work, m)
-        if work.fills and work.loop in ahead:
+        if work.fills:
             each[work.loop].fill += seconds
         elif work.kind == "special":
             each[work.loop].special += seconds

@@ -58,7 +58,7 @@ def launch_time(
     seconds = soft_maximum((busy, sustained, cache, memory))
     terms = {
         "matrix": max(sustained, mean.matrix * share),
-        "vector": mean.vector * share,
+        "vector": (mean.vector + mean.fill) * share,
         "shared": mean.shared * share,
         "l2": max(cache, mean.port * share),
         "memory": memory,

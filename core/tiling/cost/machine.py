@@ -34,6 +34,7 @@ _GENERIC: dict[str, tuple[float, str]] = {
     "vector_cost_special": (8.0, "the cost of an exponential or a root, in additions"),
     "vector_cost_divide": (8.0, "the cost of a division, in additions"),
     "vector_cost_convert": (2.0, "the cost of a conversion, in additions"),
+    "vector_cost_index": (1.75, "the cost of an instruction that finds an element, in additions"),
     "vector_cost_shuffle": (4.0, "the cost of passing a value to another lane, in additions"),
     "issue_waves": (1.4, "how many waves of a sub-unit issue half as much as many do"),
     "in_flight_contexts": (3.0, "how many more products overlap with vector work when a kernel leaves them in flight"),

@@ -63,10 +63,14 @@ def traffic(launch: LaunchProfile, trips: tuple[float, ...], slots: int, m: Mach
         unit += executed
         cache += executed / access.receivers
         repeats = _repeats(access, launch, trips)
-        distinct = executed / repeats * max(1.0, m.cost["memory_line_bytes"] / run_bytes(access)) ** 0.5
         axes = [axis for axis in range(len(launch.grid)) if f"axis{axis}" in access.varies]
         parts = prod(launch.grid[axis] / access.shares[axis] for axis in axes)
         whole = prod(size or 1 for size in access.shape) * access.bits / 8
+        if access.window or access.fills:
+            # The windows of neighbouring pixels overlap: a block reads its part of the images once for each of their
+            # places.
+            repeats *= max(1.0, access.bytes * trips[access.loop] / repeats / (whole / parts))
+        distinct = executed / repeats * max(1.0, m.cost["memory_line_bytes"] / run_bytes(access)) ** 0.5
         if access.mode == "read":
             key = (access.tensor, access.shares)
             before, own = read.get(key, 0.0), access.bytes * trips[access.loop] / repeats

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, floor
 from typing import TYPE_CHECKING
 
 from core.tiling.cost.machine import Machine, machine
@@ -26,6 +26,9 @@ _REGISTERS = 255
 _PASSING = 64
 #: Registers for each element that a thread loads by an address of its own: the address and the element.
 _BY_ADDRESS = 3
+#: What ptxas finds no registers for it loads a few elements at a time: one for so many of the registers that a thread
+#: may have (convolutions on an H200: `tests/tiling/data`).
+_REGISTERS_A_LOAD = 32
 #: Positions from an element loop to the end of the next statement, which is also the number of statements after which
 #: the parts of a sum are one (each thread's, then each lane's); and how much of a fragment between them is there.
 _NEXT_STATEMENT = 2
@@ -46,6 +49,8 @@ class Residency:
         specialised: copies of pipelined loops have threads of their own.
         registers: per computing thread, as they would be without a limit.
         spilled: registers per thread beyond what a thread may have.
+        waits: how many times more than once a thread waits for elements that it loads by addresses of their own: it
+            has no registers for all of them at one time.
         local: the same where that is nearly all of them: they lie in local memory, and `spilled` is 0.
         blocks: blocks that one unit holds at once, at least one; None when that is not known.
         memory_bytes: bytes per block by the memory's name.
@@ -59,6 +64,7 @@ class Residency:
     blocks: int | None
     memory_bytes: Mapping[str, int]
     local: int = 0
+    waits: float = 0.0
 
 
 def residency(launch: LaunchProfile, m: Machine) -> Residency:
@@ -77,6 +83,9 @@ def residency(launch: LaunchProfile, m: Machine) -> Residency:
     most = _most_registers(threads, launched, specialised and not filled_by_threads(launch, m.chip), m)
     spilled = max(0, _registers_at_most(launch, threads, m) - most)
     local = registers - most if registers > _FAR * most else 0
+    # Tiles on their way to shared memory have what is left: elements with addresses of their own are wanted first.
+    wanted = registers - floor(_passing_bytes(launch, threads) / (4 * threads))
+    deferred = min(max(0, wanted - most) / _BY_ADDRESS, _loaded_one_by_one(launch) / threads)
     shared = sum(bytes_ for name, bytes_ in memory.items() if name in _shared_names(m.chip))
     blocks = 1 if specialised else m.resident_blocks(launched, min(registers, most), shared)
     return Residency(
@@ -88,6 +97,7 @@ def residency(launch: LaunchProfile, m: Machine) -> Residency:
         None if blocks is None else max(1, blocks),
         memory,
         local,
+        waits=deferred * _REGISTERS_A_LOAD / most,
     )
 
 
@@ -95,20 +105,27 @@ def estimated_registers(launch: LaunchProfile, threads: int, m: Machine) -> int:
     """Registers per thread before lowering: those of the fragments that are wanted at one time, and some more.
 
     Where tiles come from shared memory, what a thread reads is on its way together and takes temporaries. Otherwise
-    what is computed element by element takes the place of what it is computed from.
+    what is computed element by element takes the place of what it is computed from. Elements loaded by addresses of
+    their own take registers beside the fragments, or in threads that are added for them and have no fragments.
     """
     share = 1.0 + m.cost["register_temporaries"] if _through_shared(launch) else 1.0
     found = _registers(launch, threads, m, _weighted(launch, share), _wanted_bytes)
-    return found + ceil(_BY_ADDRESS * _loaded_one_by_one(launch, m) / threads)
+    by_address = ceil(_BY_ADDRESS * _loaded_one_by_one(launch) / threads)
+    if filled_by_threads(launch, m.chip):
+        return max(found, by_address + ceil(m.cost["register_overhead"]))
+    return found + by_address
 
 
-def _loaded_one_by_one(launch: LaunchProfile, m: Machine) -> int:
-    """Elements that a block's computing threads load by addresses of their own before they store the first of them."""
-    ahead = filled_by_threads(launch, m.chip)
+def _loaded_one_by_one(launch: LaunchProfile) -> int:
+    """Elements that a block's threads load by addresses of their own before they store the first of them.
+
+    One of each tensor for each element of the tile that they fill.
+    """
     loops = {work.loop: 0 for work in launch.vector if work.fills and work.kind == "index"}
+    sizes = {buffer.name: buffer.bytes for buffer in launch.buffers}
     for access in launch.accesses:
-        if access.loop in loops and access.fills and not ahead.keys() & set(access.fills):
-            loops[access.loop] += access.elements
+        if access.loop in loops and access.fills:
+            loops[access.loop] += max(sizes[name] for name in access.fills) * 8 // access.bits
     return max(loops.values(), default=0)
 
 
@@ -157,12 +174,17 @@ def _registers(
     peak: Callable[[Sequence[OnChipBuffer]], int],
 ) -> int:
     """Registers per thread of fragments, beside tiles that a loop without stages copies to shared memory by them."""
+    bytes_ = peak(fragments) + _passing_bytes(launch, threads)
+    return ceil(bytes_ / (4 * threads) + m.cost["register_overhead"])
+
+
+def _passing_bytes(launch: LaunchProfile, threads: int) -> float:
+    """Bytes of tiles that are in a block's registers on their way to shared memory, where it multiplies them next."""
     by_loop = {product.loop: 0.0 for product in launch.products if launch.loops[product.loop].stages == 0}
     for access in launch.accesses:
         if access.mode == "read" and access.onchip == "shared" and access.loop in by_loop:
             by_loop[access.loop] += access.bytes
-    passing = min(max(by_loop.values(), default=0.0), 4.0 * threads * _PASSING)
-    return ceil((peak(fragments) + passing) / (4 * threads) + m.cost["register_overhead"])
+    return min(max(by_loop.values(), default=0.0), 4.0 * threads * _PASSING)
 
 
 def _through_shared(launch: LaunchProfile) -> bool:

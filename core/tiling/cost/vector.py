@@ -18,6 +18,7 @@ def work_seconds(work: VectorWork, m: Machine) -> float:
         "special": m.cost["vector_cost_special"],
         "divide": m.cost["vector_cost_divide"],
         "convert": m.cost["vector_cost_convert"],
+        "index": m.cost["vector_cost_index"],
     }.get(work.kind, 1.0)
     wide = max(1.0, dtype_bits(work.dtype) / 32)
     return work.elements * cost * wide / m.vector_per_s

@@ -300,6 +300,12 @@ def test_instructions_that_find_an_element_are_counted_where_they_are_run() -> N
     assert work == {(0, False): 3 * elements, (1, True): (3 + 4) * 32 + (3 + 2 + 1) * elements}
 
 
+def test_columns_that_a_thread_has_several_of_are_found_for_each_element() -> None:
+    """Of 128 threads, 48 columns wide, each has elements in three columns: none of what finds one serves another."""
+    work = sum(one.elements for one in launch_of(gathered(24, block_K=48)).vector if one.kind == "index" and one.fills)
+    assert work == (3 + 4 + 3 + 2 + 1) * 64 * 48
+
+
 def test_what_neighbours_in_a_row_have_in_common_costs_no_instructions_for_each() -> None:
     @T.prim_func
     def main(A: T.Tensor((64, 128), "float16"), B: T.Tensor((512, 128), "float16")):

@@ -314,16 +314,19 @@ class Entries:
     def index(self, root: Expr, loop: int, parallel: Mapping[Var, int]) -> None:
         """Instructions that find out where elements lie, each in the innermost loop that it differs in.
 
-        Threads lie along the innermost variable. What depends on it alone is computed once by each of them, other
-        things for each of a thread's elements; what does not depend on a loop, before it.
+        Threads lie along the innermost variable. What depends on it alone is computed once by each of them where all
+        elements of a thread have it in common, other things for each of a thread's elements; what does not depend on a
+        loop, before it.
         """
         counts: dict[tuple[int, bool], int] = {}
         *_, inner = parallel
+        threads = prod(self.launch.threads or (1,))
+        in_common = threads % max(1, parallel[inner]) == 0 or parallel[inner] % threads == 0
         for expr, count in index_instructions(root, self.bound, self.divided):
             place, own = loop, set(self.varies((expr,)))
             while place in self.real_loops and f"loop{place}" not in own:
                 place = self.loops[place].parent
-            key = place, parallel_variables((expr,), self.bound) == {inner}
+            key = place, in_common and parallel_variables((expr,), self.bound) == {inner}
             counts[key] = counts.get(key, 0) + count
         for (place, once), count in counts.items():
             elements = parallel[inner] if once else prod(parallel.values())

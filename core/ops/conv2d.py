@@ -63,6 +63,7 @@ def conv2d(
             raise KernelError(f"conv2d: {name}={given}, but there are {actual}", hint=f"leave {name} out")
     out_dtype = out_dtype or dtype
     # Not every chip's lowering has an im2col of images whose extents a call says.
+    columns = T.ceildiv(filters, block_N)
     whole = isinstance(height, int) and isinstance(width, int) and channels % block_K == 0
 
     @T.prim_func
@@ -71,7 +72,9 @@ def conv2d(
         W: T.Tensor((size, size, channels, filters), dtype),
         Y: T.Tensor((batch, out_height, out_width, filters), out_dtype),
     ):
-        with T.Kernel(T.ceildiv(filters, block_N), T.ceildiv(pixels, block_M), threads=threads) as (bx, by):
+        # Of a grid only the first axis is long enough for any number of pixels. Blocks of the same ones are neighbours.
+        with T.Kernel(columns * T.ceildiv(pixels, block_M), threads=threads) as b:
+            bx, by = b % columns, b // columns
             x = T.alloc_shared((block_M, block_K), dtype)
             w = T.alloc_shared((block_K, block_N), dtype)
             y = T.alloc_shared((block_M, block_N), out_dtype)

@@ -111,4 +111,29 @@ def test_what_is_ranked_lowers_where_every_candidate_is_gathered():
     for verdict in conv2d.rank(*shape, padding=1, target="cuda:h200").candidates[:3]:
         kernel = conv2d.compile(*shape, padding=1, target="cuda:h200", build=False, **verdict.tiles)
         assert kernel.resources.predicted.memory_bytes["shared"] == verdict.prediction.memory_bytes["shared"]
-        assert kernel.resources.predicted.threads == 2 * verdict.tiles["threads"]
+        ahead = 2 if verdict.tiles["num_stages"] else 1
+        assert kernel.resources.predicted.threads == ahead * verdict.tiles["threads"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "first"),
+    [
+        ((16, 56, 56, 48, 64, 3), (64, 64, 64, 0, 128)),
+        ((8, 224, 224, 3, 64, 7), (64, 64, 64, 0, 128)),
+        ((16, 56, 56, 64, 64, 3), (256, 64, 64, 4, 256)),
+    ],
+)
+def test_what_is_gathered_has_no_stages_and_what_is_copied_whole_has(shape: Shape, first: tuple[int, ...]):
+    geometry = {"stride": 2, "padding": 3} if shape[-1] == 7 else {"padding": 1}
+    ranking = conv2d.rank(*shape, **geometry, target="cuda:h200")
+    assert tuple(ranking.candidates[0].tiles[name] for name in TILES) == first
+
+
+@pytest.mark.parametrize("target", ["cuda:h200", "cuda:a100", "metax:c500"])
+def test_any_number_of_pixels_has_blocks(target: str):
+    """More than 65,535 of the largest tiles, and several columns of blocks for them."""
+    shape = (2**14, 64, 64, 48, 600, 1)
+    first = conv2d.rank(*shape, target=target).candidates[0]
+    assert first.prediction.blocks >= 2**26 // 256 * 2
+    source = conv2d.compile(*shape, target=target, build=False, **first.tiles).get_kernel_source()
+    assert "blockIdx.y" not in source

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from core._tilelang.distinct import distinct_names
 from core._tilelang.hostplan import LaunchPlan, UnreadableHost, read_plan
 from core._tilelang.importing import import_tilelang
 from core._tilelang.overlap import COOPERATIVE, SHARED, WAITS, Room, with_waits, with_waits_for_tvm
@@ -116,7 +117,7 @@ def lower_native(
     tvm = tilelang.tvm
     context = create_backend_context(dict(tvm_target))
     configs = normalize_pass_configs(dict(pass_configs)) or {}
-    with silent(), tvm.transform.PassContext(opt_level=3, config=configs), context.target:
+    with silent(), tvm.transform.PassContext(3, instruments=[distinct_names()], config=configs), context.target:
         host_module, device_module, *_ = engine.lower_to_host_device_ir(prim_func, context)
         functions = tuple(_device_function(func) for _, func in device_module.functions.items())
         plan, unreadable = _plan(host_module, functions, image_windows(prim_func))

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Protocol
 
+from core._tilelang.distinct import distinct_names
 from core._tilelang.hostplan import LaunchPlan, read_plan
 from core._tilelang.importing import import_tilelang
 from core._tilelang.native import DeviceFunction, _device_function, _text
@@ -112,7 +113,7 @@ def lower_simt(
     configs = normalize_pass_configs(dict(pass_configs)) or {}
     token = _emitter.set(emitter)
     try:
-        with silent(), tvm.transform.PassContext(opt_level=3, config=configs), context.target:
+        with silent(), tvm.transform.PassContext(3, instruments=[distinct_names()], config=configs), context.target:
             host_module, device_module, *_ = engine.lower_to_host_device_ir(prim_func, context)
             functions = tuple(_device_function(func) for _, func in device_module.functions.items())
             plan = read_plan(host_module, {f.name: len(f.argument_types) for f in functions})
@@ -121,10 +122,33 @@ def lower_simt(
                 for func, one in zip(device_module.functions.values(), functions, strict=True)
                 for barrier in _partial_barriers(func.body, one.threads[0] * one.threads[1] * one.threads[2])
             )
-            device = engine.device_codegen_without_compile(device_module, context)
+            device = engine.device_codegen_without_compile(_with_constants(device_module), context)
     finally:
         _emitter.reset(token)
     return SimtModules(_text(device.inspect_source()), functions, plan, barriers)
+
+
+#: Type of a constant that the HIP printer cannot print -> its C++ type.
+_UNPRINTABLE = {"float8_e5m2": "fp8_e5_t"}
+
+
+def _with_constants(module: Any) -> Any:
+    """The device functions with constants of `_UNPRINTABLE` as the printer prints those of float8_e4m3.
+
+    Assumes: the printer names no constructor for float8_e5m2 and ends with "Bad bit-width for float".
+    """
+    from tvm import tirx
+
+    def constructed(constant: Any) -> Any:
+        name = _UNPRINTABLE.get(str(constant.dtype))
+        if name is None:
+            return None
+        return tirx.call_pure_extern(constant.dtype, name, tirx.FloatImm("float32", constant.value))
+
+    for variable, function in list(module.functions.items()):
+        body = tirx.stmt_functor.ir_transform(function.body, None, constructed, ["ir.FloatImm"])
+        module.update_func(variable, function.with_body(body, function.span))
+    return module
 
 
 def _partial_barriers(body: Any, threads: int) -> list[PartialBarrier]:

@@ -14,6 +14,9 @@ OPERATORS = {
     "conv2d.conv2d": {"batch": 1, "height": 9, "width": 7, "channels": 16, "filters": 24, "size": 3},
     "activations.gated_activation": {"M": 5, "N": 65},
     "grouped_gemm.grouped_gemm": {"groups": 2, "M": 33, "N": 65, "K": 64},
+    # Reductions whose workspaces TileLang gives one name.
+    "attention.attention": {"batch": 1, "heads": 2, "kv_heads": 1, "M": 33, "N": 65, "dim": 64},
+    "mla.mla_decode": {"batch": 1, "M": 16, "N": 65, "dim": 64, "rope": 16},
 }
 #: What a process runs; it prints the source of each operator for each target.
 PROGRAM = """

@@ -16,25 +16,27 @@ def user_line(program: Program, foreign: Foreign) -> Location | None:
 
     The generator prints no line numbers, but it keeps the names of buffers and of called functions.
     """
-    from tilelang.ir import get_stmt_span, span_to_location
     from tvm import tirx
 
+    from core.program.tir.spans import is_user_location, statement_location
+
     best: tuple[int, Location] | None = None
+    reached: Location | None = None
 
-    def visit(node: Any) -> None:
-        nonlocal best
-        if type(node).__name__ not in ("Evaluate", "BufferStore", "Bind"):
-            return
-        span = get_stmt_span(node)
-        if span is None:
-            return
-        file, line = span_to_location(span)[:2]
-        names, texts = _names(node)
-        score = len(names & foreign.neighbours) + (1000 if foreign.name in names or foreign.name in texts else 0)
-        if score and (best is None or score > best[0]):
-            best = (score, Location(str(file), int(line)))
+    def visit(node: Any) -> bool:
+        nonlocal best, reached
+        if isinstance(node, tirx.Stmt):
+            line = statement_location(node)
+            # Inside one of TileLang's macros it is the user's statement in front of it that says where.
+            reached = line if is_user_location(line) else reached
+            if reached is not None and type(node).__name__ in ("Evaluate", "BufferStore", "Bind"):
+                names, texts = _names(node)
+                score = len(names & foreign.neighbours) + (1000 if foreign.name in names | texts else 0)
+                if score and (best is None or score > best[0]):
+                    best = (score, reached)
+        return True
 
-    tirx.stmt_functor.post_order_visit(program.prim_func.body, visit)
+    tirx.stmt_functor.pre_order_visit(program.prim_func.body, visit)
     return best[1] if best is not None else program.location
 
 

@@ -19,6 +19,7 @@ from core.codegen.simt.fma import replace_products
 from core.codegen.simt.locate import barrier_line, user_line
 from core.codegen.simt.matrix import Product, choose, function_source
 from core.codegen.simt.pipelining import stage_loops
+from core.codegen.simt.refusals import check, unresolved
 from core.codegen.simt.translate import Translated, UncoveredName, translate
 from core.compiler.artifacts import CompileOptions, LoweredKernel
 from core.errors import TileHALError, UnsupportedOp
@@ -59,6 +60,7 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
 
     lanes = _wave_lanes(chip)
     async_copy = _async_copy(chip, options, lanes)
+    check(program, chip)
     legal = legalise(program, chip, options)
     rewrites = list(legal.rewrites)
     options.check_backend(chip.vendor, OPTIONS)
@@ -91,6 +93,9 @@ def lower(program: Program, chip: Chip, options: CompileOptions, *, dialect: Dia
     except Exception as error:
         if emitter.error is not None:
             raise emitter.error from error
+        unknown = unresolved(program, chip, error)
+        if unknown is not None:
+            raise unknown from error
         raise translate_error(
             error,
             fallback=UnsupportedOp,

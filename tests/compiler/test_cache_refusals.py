@@ -57,6 +57,18 @@ class TestLowering:
         assert cache.stats().hits == {"refused": 1}
         assert cache.stats().refusals == 1
 
+    def test_keeps_what_its_cause_said(self, cache):
+        def refuse(*_: object):
+            raise UnsupportedOp("no int4") from ValueError("Check failed: int4")
+
+        with pytest.raises(UnsupportedOp) as first:
+            cache.lowered(key("a"), refuse)
+        assert isinstance(first.value.__cause__, ValueError)
+        with pytest.raises(UnsupportedOp) as again:
+            cache.lowered(key("a"), never)
+        assert isinstance(again.value.__cause__, refusals.RememberedCause)
+        assert str(again.value.__cause__) == "ValueError: Check failed: int4"
+
     def test_another_key_is_tried(self, cache):
         with pytest.raises(UnsupportedOp):
             cache.lowered(key("a"), failing(UnsupportedOp("no")))

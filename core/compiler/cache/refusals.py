@@ -20,10 +20,14 @@ from core.errors import BuildFailed, Location, ResourceExceeded, ShapeMismatch, 
 
 FOLDER = "refused"
 
-_FORMAT = 1
+_FORMAT = 2
 _KINDS: dict[str, type[TileHALError]] = {
     kind.__name__: kind for kind in (UnsupportedOp, ShapeMismatch, ResourceExceeded, BuildFailed)
 }
+
+
+class RememberedCause(Exception):
+    """The cause of a failure that is remembered: its type's name and its text, which is all that is kept of it."""
 
 
 def _path(root: Path, stage: str, key: str) -> Path:
@@ -58,6 +62,7 @@ def remember(
         "origin": None if origin is None else [origin.file, origin.line],
         "file": None if location is None else [location.file, location.line, _stamp(location.file)],
         "details": error.details,
+        "cause": None if error.__cause__ is None else f"{type(error.__cause__).__name__}: {error.__cause__}",
     }
     try:
         text = json.dumps(data, indent=1)
@@ -72,7 +77,7 @@ def remember(
 
 
 def recall(root: Path, stage: str, key: str, origin: Location | None = None) -> TileHALError | None:
-    """The remembered failure, or None. It is marked by `details["remembered"]`."""
+    """The remembered failure, or None. It is marked by `details["remembered"]`; its cause is a `RememberedCause`."""
     try:
         data = json.loads(_path(root, stage, key).read_bytes())
         if data["format"] != _FORMAT or (data["stage"], data["key"]) != (stage, key):
@@ -88,9 +93,11 @@ def recall(root: Path, stage: str, key: str, origin: Location | None = None) -> 
         source = data["details"].get("source")
         if source is not None and not Path(source).exists():
             return None
-        return _KINDS[data["kind"]](
+        error = _KINDS[data["kind"]](
             data["message"], hint=data["hint"], location=location, details={**data["details"], "remembered": True}
         )
+        error.__cause__ = None if data["cause"] is None else RememberedCause(data["cause"])
+        return error
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None  # absent, or not readable as one: the failure will be found again
 

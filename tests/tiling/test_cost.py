@@ -145,6 +145,19 @@ def test_elements_that_there_are_no_registers_for_are_waited_for_in_turns() -> N
     assert held[0] > 2 * held[1]  # 103 and 43 us were measured
 
 
+def test_windows_copied_without_stages_are_waited_for_before_what_they_are_multiplied_with() -> None:
+    """On Hopper, whose bulk copy has a barrier; rows that threads gather are loaded together with the rest."""
+    whole, gathered = (convolution(channels, tiles=(64, 64, 64, 0, 128)) for channels in (64, 48))
+    for launch, waits in ((whole, 2), (gathered, 1)):
+        found = [
+            predict(Profile("conv2d", (launch,)), H200.model_copy(update={"cost": {**H200.cost, **latency}}))
+            for latency in ({}, {"l2_latency_s": 1.4e-6, "memory_latency_s": 1.8e-6})
+        ]
+        rounds = launch.trips()[0][1] * (found[0].waves or 0)
+        grown = found[1].terms["latency"] - found[0].terms["latency"]
+        assert grown == pytest.approx(waits * rounds * 1e-6, rel=0.01)
+
+
 def test_windows_that_overlap_are_read_once() -> None:
     """Images that do not stay in the cache from one wave of blocks to the next: a block reads its own nine times."""
     arguments = conv2d.arguments((16, 112, 112, 64, 64, 3), {"dtype": "float16", "padding": 1})

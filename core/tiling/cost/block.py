@@ -87,7 +87,7 @@ def steps(launch: LaunchProfile, each: Sequence[Body], residency: Residency, rat
                 seconds = start + compute
             awaited = rest + body.stored
         else:
-            seconds = compute + (0.0 if body.waits else latency)
+            seconds = compute + (0.0 if body.waits else latency) + (latency if body.window else 0.0)
             start, awaited = 0.0, body.loaded + body.stored
         vector = soft_maximum((body.vector, body.special))
         found.append(

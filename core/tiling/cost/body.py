@@ -32,6 +32,7 @@ class Body:
         staged: bytes of `loaded` that a pipeline of stages can run ahead with.
         fill: seconds of the vector pipe for filling tiles element by element.
         waits: the threads that compute do that too, and wait for what they load; others run ahead of them.
+        window: windows are copied in bulk: where nothing runs ahead, other loads begin when they have come.
         in_flight: products run while the same threads do something else.
     """
 
@@ -45,6 +46,7 @@ class Body:
     fill: float = 0.0
     stored: float = 0.0
     waits: bool = False
+    window: bool = False
     in_flight: bool = False
 
 
@@ -107,6 +109,7 @@ def bodies(launch: LaunchProfile, residency: Residency, m: Machine) -> Bodies:
             if access.onchip == "shared" or (access.fills and access.loop in ahead):
                 body.staged += moved
             body.waits |= bool(access.fills) and access.loop not in ahead
+            body.window |= access.window and m.cost["copy_threads"] > 0
         else:
             body.stored += moved
         if access.onchip == "shared":

@@ -103,6 +103,12 @@ _RULES = (
     ),
     # What lowering says.
     _rule(
+        r"global tensor \w+ has a non-trivial layout",
+        UnsupportedOp,
+        "a bulk copy takes a tensor in the order of its indices: leave use_tma and T.tma_copy out for one that"
+        " T.annotate_layout lays out",
+    ),
+    _rule(
         r"no available layout found|layout infer\w* conflict|Get different layout",
         UnsupportedOp,
         "two operations want different thread layouts for one fragment: copy it through a shared buffer between them",

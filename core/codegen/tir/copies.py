@@ -24,3 +24,19 @@ def without_tma(prim_func: Any, memories: Collection[Any]) -> Any:
 
     body = tirx.stmt_functor.ir_transform(prim_func.body, None, mark, ["tirx.Evaluate"])
     return prim_func.with_body(body, prim_func.span)
+
+
+def laid_out(prim_func: Any) -> list[Any]:
+    """Data variables of the tensor parameters that a launch gives a layout (`T.annotate_layout`)."""
+    from tvm import tirx
+
+    tensors = [buffer.data for buffer in prim_func.buffer_map.values()]
+    found: list[Any] = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, tirx.SBlock) and "layout_map" in node.annotations:
+            annotated = node.annotations["layout_map"].keys()
+            found.extend(data for data in tensors if any(data.same_as(one) for one in annotated))
+
+    tirx.stmt_functor.post_order_visit(prim_func.body, visit)
+    return found

@@ -98,6 +98,11 @@ def legalise(program: Program, chip: Chip, options: CompileOptions) -> Legalised
         why = f"{Rule.VIEWED_TILE.value}, it fills a tile that it uses through a view"
         result.sequential += [(str(loop.name), why) for loop in loops]
     _bulk_copies(program, found, result)
+    if "tma" in chip.features:
+        before = result.prim_func
+        result.prim_func = copies.without_tma(before, copies.laid_out(before))
+        if not result.prim_func.body.same_as(before.body):
+            result.rewrites.append("tensors with a layout of their own are not copied in bulk, which would ignore it")
     _products(found, result)
     return result
 

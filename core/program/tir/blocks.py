@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from core.program.nodes import Buffer, Var, VarKind
-from core.program.tir.context import Context
+from core.errors import UnsupportedOp
+from core.program.layouts import GlobalLayout
+from core.program.nodes import Buffer, Scope, Var, VarKind
+from core.program.tir.context import Context, row_major_strides
+from core.program.tir.expressions import convert
 from core.program.tir.safe_values import check_safe_values
 
 #: Attribute statements that schedule and do not change what is computed, and the launch annotation they become.
@@ -70,8 +74,36 @@ def _annotation(context: Context, key: str, value: Any) -> None:
         context.current_launch.annotations["cluster_dims"] = tuple(int(item) for item in value)
     elif key in ("layout_map", "l2_hit_ratio_map", "barrier_init"):
         context.current_launch.annotations[key] = dict(value.items())
+        if key == "layout_map":
+            for data, layout in value.items():
+                _layout(context, data, layout)
     else:
         context.current_launch.annotations[key] = value
+
+
+def _layout(context: Context, data: Any, layout: Any) -> None:
+    """Notes the layout of a tensor of global memory; on the chip a layout is a schedule, and the family's business."""
+    logical = next((buffer for tir, buffer in context.buffers.items() if tir.data.same_as(data)), None)
+    if logical is None or logical.scope is not Scope.GLOBAL:
+        return
+    shape = tuple(convert(context, extent) for extent in layout.get_output_shape())
+    if not logical.is_packed or len(layout.get_input_shape()) != logical.rank:
+        raise UnsupportedOp(
+            f"T.annotate_layout of {logical.name}, whose elements lie with gaps, or which has other dimensions than the"
+            " layout",
+            hint="give a layout of the tensor's own shape to a tensor that is packed",
+            location=context.location,
+        )
+    # The same placeholders in every layout.
+    variables = tuple(context.declare(variable, VarKind.LET, "i") for variable in layout.get_forward_vars())
+    physical = replace(
+        logical,
+        name=context.names.unique(f"{logical.name}_laid_out"),
+        shape=shape,
+        strides=row_major_strides(shape),
+    )
+    index = tuple(convert(context, expr) for expr in layout.get_forward_index())
+    context.current_launch.layouts[logical.storage] = GlobalLayout(logical, physical, variables, index)
 
 
 def named_annotations(context: Context) -> dict[str, Any]:

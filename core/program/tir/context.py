@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from core.errors import Location, UnsupportedOp
+from core.program.layouts import GlobalLayout
 from core.program.nodes import Buffer, Expr, OpaqueExpr, OpaqueStmt, Scope, Storage, Var, VarKind
 from core.program.tir import spans
 from core.program.tir.names import Names
@@ -40,6 +41,7 @@ class LaunchState:
         self.reads_thread_index = False
         self.buffers: list[Buffer] = []
         self.annotations: dict[str, Any] = {}
+        self.layouts: dict[Storage, GlobalLayout] = {}
 
 
 class Context:
@@ -56,6 +58,7 @@ class Context:
         self.reducers: dict[Any, str] = {}  # by data variable, the operator
         self.symbols: list[Var] = []
         self.workspaces: list[Buffer] = []
+        self.layouts: dict[int, dict[Storage, GlobalLayout]] = {}  # of each launch, in order
         self.in_parameters = False
         self.opaque: list[OpaqueStmt | OpaqueExpr] = []
         self.location: Location | None = None

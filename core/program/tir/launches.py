@@ -8,6 +8,7 @@ from typing import Any
 
 from core.errors import KernelError, UnsupportedOp
 from core.program.effects import buffer_effects
+from core.program.layouts import laid_out
 from core.program.nodes import Assert, Expr, If, Launch, Parameter, Stmt, Var, VarKind, View
 from core.program.tir import blocks, spans, statements
 from core.program.tir.context import Context, LaunchState
@@ -37,7 +38,7 @@ def build_view(prim_func: Any, name: str, outputs: tuple[int, ...]) -> View:
     with ExitStack() as assumptions:
         body = _host_statements(context, prim_func.body, assumptions)
     reads, writes = buffer_effects(body)
-    return View(
+    made = View(
         name=name,
         parameters=tuple(
             replace(
@@ -55,6 +56,22 @@ def build_view(prim_func: Any, name: str, outputs: tuple[int, ...]) -> View:
         opaque=tuple(context.opaque),
         workspaces=tuple(context.workspaces),
     )
+    _check_layouts(context, made.launches)
+    return made
+
+
+def _check_layouts(context: Context, launches: tuple[Launch, ...]) -> None:
+    """A tensor with a layout has it in every launch that uses it: they all mean the same memory."""
+    everywhere = {storage: layout for layouts in context.layouts.values() for storage, layout in layouts.items()}
+    for number, launch in enumerate(launches):
+        reads, writes = buffer_effects(launch.body)
+        for storage, layout in everywhere.items():
+            if id(storage) in reads | writes and storage not in context.layouts[number]:
+                raise UnsupportedOp(
+                    f"{layout.logical.name} has a layout of its own (T.annotate_layout) in one T.Kernel, not in this",
+                    hint="annotate it in every T.Kernel that uses it",
+                    location=launch.location,
+                )
 
 
 def _parameters(context: Context, prim_func: Any, outputs: tuple[int, ...]) -> list[Parameter]:
@@ -163,7 +180,8 @@ def _launch(context: Context, stmt: Any) -> Launch:
         context.prover.bind_range(stmt.loop_var, stmt.min, stmt.extent)
         grid.append((context.declare(stmt.loop_var, VarKind.BLOCK, "b"), extent))
         stmt = stmt.body
-    body = statements.convert_body(context, stmt)
+    body = laid_out(statements.convert_body(context, stmt), launch.layouts)
+    context.layouts[len(context.layouts)] = launch.layouts
     threads = launch.threads
     if threads is None and launch.thread_loops:
         x, y, z = (launch.thread_loops.get(axis, 1) for axis in range(3))

@@ -118,3 +118,30 @@ def test_a_scalar_is_cleared_and_filled_like_a_tile(start: float) -> None:
     a, y = torch.randn(4, 64), torch.empty(64)
     simulated(main)(a, y)
     torch.testing.assert_close(y, (start + a[:, 0].sum()).expand(64), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_iterations_that_run_one_by_one_have_their_variables_to_themselves(size: int) -> None:
+    @T.prim_func
+    def main(
+        A: T.Tensor((16,), "float32"),
+        bin_of: T.Tensor((16,), "int32"),
+        y: T.Tensor((16,), "float32"),
+        counts: T.Tensor((4,), "int32"),
+    ):
+        with T.Kernel(1, threads=64):
+            own = T.alloc_local((size,), "float32")
+            count = T.alloc_shared((4,), "int32")
+            T.clear(count)
+            own[0] = 2.0
+            for i in T.Parallel(16):
+                own[0] = own[0] + A[i]
+                count[bin_of[i]] += 1
+                y[i] = own[0]
+            T.copy(count, counts)
+
+    a, bin_of = torch.randn(16), torch.arange(16, dtype=torch.int32) % 3
+    y, counts = torch.empty(16), torch.empty(4, dtype=torch.int32)
+    simulated(main)(a, bin_of, y, counts)
+    assert counts.tolist() == [6, 5, 5, 0]
+    torch.testing.assert_close(y, a + 2, rtol=1e-6, atol=1e-6)

@@ -69,6 +69,13 @@ class Liveness:
         """What an iteration of a loop reads before it has written all of it."""
         return self._exposed.get(id(stmt))
 
+    def needed(self, body: tuple[Stmt, ...]) -> Storages:
+        """What statements read before they have written all of it, whatever follows them."""
+        kept = dict(self._after), dict(self._exposed)
+        found = self._before(body, _NONE)
+        self._after, self._exposed = kept
+        return found
+
     def _before(self, body: tuple[Stmt, ...], live: Storages) -> Storages:
         for stmt in reversed(body):
             live = self._before_one(stmt, live)

@@ -9,6 +9,7 @@ from dataclasses import replace
 from core.codegen.mlir import ops, tileops
 from core.codegen.mlir.builder import Value
 from core.codegen.mlir.context import Context
+from core.codegen.mlir.elementwise import zero_of
 from core.codegen.mlir.exits import has_exit, without_exits
 from core.codegen.mlir.lanes import Axis, Condition, Lanes, NeedsLoop
 from core.codegen.mlir.liveness import written
@@ -20,10 +21,12 @@ from core.program.nodes import (
     Assert,
     AtomicElement,
     Break,
+    Buffer,
     Compare,
     CompareOp,
     Const,
     Continue,
+    Copy,
     Expr,
     For,
     Gemm,
@@ -35,6 +38,7 @@ from core.program.nodes import (
     Parallel,
     Print,
     ReducerUpdate,
+    Region,
     Scope,
     Stmt,
     Storage,
@@ -355,6 +359,15 @@ class Statements:
             f"line {stmt.location.line if stmt.location else '?'}: a parallel loop runs its iterations one by one"
         )
         body: tuple[Stmt, ...] = stmt.body
+        # What each iteration has to itself begins as it was before the loop, not as the last iteration left it.
+        needed = self.c.liveness.needed(body)
+        for storage in self._order(written(body) & needed):
+            if storage.scope in (Scope.VAR, Scope.LOCAL):
+                buffer = self.c.canonical[storage]
+                before = replace(buffer, name=f"{buffer.name}_before", storage=replace(storage))
+                self.c.canonical[before.storage] = before
+                self.statement(_whole_copy(buffer, before, stmt))
+                body = (_whole_copy(before, buffer, stmt), *body)
         if free:
             variables, extents = zip(*free, strict=True)
             body = (replace(stmt, vars=variables, extents=extents),)
@@ -370,6 +383,15 @@ class Statements:
                 ),
             )
         self.body(body)
+
+
+def _whole_copy(src: Buffer, dst: Buffer, of: Stmt) -> Stmt:
+    """All of a buffer to another of its shape."""
+    zeros = tuple(Const("int32", 0) for _ in src.shape)
+    dims = tuple(range(src.rank))
+    fill = Const(dst.dtype, zero_of(dst.dtype))
+    source, target = Region(src, zeros, src.shape), Region(dst, zeros, dst.shape)
+    return Copy(source, target, src.shape, dims, dims, (), (), fill, location=of.location)
 
 
 def _fits_tiles(stmt: Parallel) -> bool:

@@ -34,6 +34,7 @@ from core.program.nodes import (
     AtomicElement,
     AtomicExpr,
     AtomicTile,
+    Expr,
     OpaqueExpr,
     OpaqueStmt,
     Parallel,
@@ -258,8 +259,8 @@ def unordered(view: View) -> Iterator[tuple[Stmt, Storage]]:
         writers = Counter(storage for _, _, writes in touched for storage in writes)
         again = rewritten(launch)
         for stmt, reads, writes in touched:
-            # What an opaque statement does is seen in TIR alone.
-            known = reads | writes | (set(writers) if _is_opaque(stmt) else set())
+            # What an opaque statement or call does to memory is seen in TIR alone.
+            known = reads | writes | (set(writers) if _hides_accesses(stmt) else set())
             for storage in sorted(known, key=lambda one: one.name):
                 writes_it = storage in writes
                 others = writers[storage] - writes_it if writes_it or storage.scope is Scope.GLOBAL else 0
@@ -272,11 +273,17 @@ def _is_atomic(stmt: Stmt) -> bool:
     return isinstance(stmt, AtomicElement) or any(isinstance(one, AtomicExpr) for one in expressions(stmt))
 
 
-def _is_opaque(stmt: Stmt) -> bool:
+def _hides_accesses(stmt: Stmt) -> bool:
+    """Whether a unit holds an opaque statement, or an opaque call that is given an address or is of a function by name.
+
+    The view has both as text. Other calls are of values: a shuffle touches no memory.
+    """
     inside = statements(stmt) if isinstance(stmt, Parallel) else (stmt,)
-    return any(
-        isinstance(one, OpaqueStmt) or any(isinstance(e, OpaqueExpr) for e in expressions(one)) for one in inside
-    )
+    return any(isinstance(one, OpaqueStmt) or any(map(_is_given_text, expressions(one))) for one in inside)
+
+
+def _is_given_text(expr: Expr) -> bool:
+    return isinstance(expr, OpaqueExpr) and any(isinstance(argument, str) for argument in expr.args)
 
 
 def _units(body: Sequence[Stmt]) -> Iterator[Stmt]:

@@ -11,24 +11,7 @@ from core.program import walk
 from core.program.effects import statement_effects
 from core.program.evaluate import Environment, evaluate
 from core.program.expressions import dtype_bits
-from core.program.nodes import (
-    Buffer,
-    Cast,
-    Choose,
-    Copy,
-    Expr,
-    For,
-    Im2Col,
-    Launch,
-    Load,
-    LoopKind,
-    Parallel,
-    Scope,
-    Stmt,
-    Storage,
-    Store,
-    While,
-)
+from core.program.nodes import Buffer, Copy, For, Im2Col, Launch, LoopKind, Scope, Stmt, Storage, While
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +116,12 @@ class _Intervals:
     def _pipelined(self, loop: For, start: int, end: int) -> None:
         """Shared buffers that copies fill inside a pipelined loop are in use throughout, once per stage."""
         for stmt in loop.body:
-            for key in map(id, _fetched_into(stmt)):
+            if (
+                isinstance(stmt, Copy | Im2Col)
+                and stmt.dst.buffer.scope is Scope.SHARED
+                and stmt.src.buffer.scope is Scope.GLOBAL
+            ):
+                key = id(stmt.dst.buffer.storage)
                 self.versions[key] = max(self.versions.get(key, 1), loop.num_stages)
                 self._extend(key, start, end)
 
@@ -151,26 +139,6 @@ class _Intervals:
     def _extend(self, key: int, first: int, last: int) -> None:
         known = self._found.get(key, (first, last))
         self._found[key] = (min(known[0], first), max(known[1], last))
-
-
-def _fetched_into(stmt: Stmt) -> list[Storage]:
-    """Shared memory that a statement fills from global memory: with a copy, or element by element."""
-
-    def fetched(value: Expr) -> bool:
-        while isinstance(value, Cast | Choose):
-            value = value.a
-        return isinstance(value, Load) and value.buffer.scope is Scope.GLOBAL
-
-    if isinstance(stmt, Copy | Im2Col):
-        filled = stmt.dst.buffer.scope is Scope.SHARED and stmt.src.buffer.scope is Scope.GLOBAL
-        return [stmt.dst.buffer.storage] if filled else []
-    if not isinstance(stmt, Parallel):
-        return []
-    return [
-        inner.buffer.storage
-        for inner in walk.statements(stmt)
-        if isinstance(inner, Store) and inner.buffer.scope is Scope.SHARED and fetched(inner.value)
-    ]
 
 
 def peak_bytes(uses: Iterable[BufferUse]) -> int | None:

@@ -124,24 +124,3 @@ def test_one_tensor_with_a_layout_in_one_launch_only_is_refused():
             A[1, 0] = 1.0
 
     assert "in one T.Kernel, not in this" in refused(main, "# the other")
-
-
-@pytest.mark.parametrize("how", ["copy", "elements", "laid out"])
-def test_a_pipelined_tile_counts_once_a_stage_however_it_is_fetched(how):
-    @T.prim_func
-    def main(A: T.Tensor((32, 128), "float32"), B: T.Tensor((32, 128), "float32")):
-        with T.Kernel(1, threads=32):
-            if how == "laid out":
-                T.annotate_layout({A: by_columns(A)})
-            tile = T.alloc_shared((32, 32), "float32")
-            for k in T.Pipelined(4, num_stages=3):
-                if how == "elements":
-                    for i, j in T.Parallel(32, 32):
-                        tile[i, j] = A[i, k * 32 + j]
-                else:
-                    T.copy(A[0, k * 32], tile)
-                for i, j in T.Parallel(32, 32):
-                    B[i, k * 32 + j] = tile[i, j]
-
-    (use,) = Program(main).footprint().launches[0].uses
-    assert use.versions == 3

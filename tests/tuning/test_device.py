@@ -9,7 +9,7 @@ import pytest
 import core
 from core.ops.gemm import gemm
 from core.tiling.verdict import Verdict
-from tests.tuning.tuned_kernels import DEVICE_FAULT, planted
+from tests.tuning.tuned_kernels import DEVICE_FAULT, planted, right
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
@@ -34,7 +34,7 @@ def test_a_fault_on_the_device_costs_one_candidate(store, monkeypatch):
     verdicts = tuple(Verdict({"block": 128, "way": way}, {}, "ranked", "") for way in ways)
     ranking = SimpleNamespace(candidates=verdicts, refused=(), shape=SimpleNamespace(dtypes=("float32",)))
     monkeypatch.setattr(core.tiling.KernelFactory, "rank", lambda self, **arguments: ranking)
-    report = planted.tune(4096, target="cuda", store=store, timeout_s=20.0, progress=False)
+    report = planted.tune(4096, target="cuda", store=store, reference=right, timeout_s=20.0, progress=False)
     fates = {outcome.tiles["way"]: outcome.status for outcome in report.shapes[0].outcomes}
     assert fates == {
         "fine": "ok",

@@ -3,6 +3,7 @@
 
     python scripts/explore_conv2d.py --json conv2d.json            # about two minutes on 16 cores and an H200
     python scripts/explore_conv2d.py --shapes 96 --first 20
+    python scripts/explore_conv2d.py --dry                         # no device: registers and spills
 
 Kernels are compiled in parallel first; nothing is compiled while anything is timed. Each is compared with torch's
 result in float32 from an output filled with NaN, then all of a shape are timed in turn: CUDA graphs of 20 calls,
@@ -21,6 +22,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -77,8 +79,8 @@ class Group:
     rows: list[Row] = field(default_factory=list)
 
 
-def ranked(shape: tuple[int, ...], geometry: Mapping[str, int], first: int) -> Iterator[Row]:
-    """The tiles ranked first for a shape, not yet measured."""
+def ranked(shape: tuple[int, ...], geometry: Mapping[str, int], first: int, target: str) -> Iterator[Row]:
+    """The tiles ranked first for a shape and a chip, not yet measured."""
     from core.ops._convolution import output_extents
     from core.ops.conv2d import conv2d
 
@@ -86,23 +88,26 @@ def ranked(shape: tuple[int, ...], geometry: Mapping[str, int], first: int) -> I
     moved = {"stride": 1, "padding": 0, "dilation": 1, **geometry}
     rows, columns = output_extents(height, width, size, **moved)
     sizes = {"M": batch * rows * columns, "N": filters, "K": size * size * channels}
-    candidates = conv2d.rank(*shape, **geometry, **sizes, dtype="float16", target="auto").candidates
+    candidates = conv2d.rank(*shape, **geometry, **sizes, dtype="float16", target=target).candidates
     for candidate in candidates[:first]:
         kind = "gather" if channels % candidate.tiles["block_K"] else "whole"
         yield Row(shape, geometry, dict(candidate.tiles), kind, candidate.prediction.seconds)
 
 
-def build(row: Row) -> Kernel | None:
+def build(row: Row, target: str) -> Kernel | None:
     """The row's kernel, compiled; None where that fails, which the row then says."""
     from core.errors import TileHALError
     from core.ops.conv2d import conv2d
 
     try:
-        kernel: Kernel = conv2d.compile(*row.shape, **row.geometry, dtype="float16", target="auto", **row.tiles)
+        kernel: Kernel = conv2d.compile(*row.shape, **row.geometry, dtype="float16", target=target, **row.tiles)
         kernel.build()
     except TileHALError as error:
         row.failed = error.message
         return None
+    actual = kernel.resources.actual
+    if actual is not None:
+        row.registers, row.spilled_bytes = actual.registers_per_thread, actual.spill_store_bytes
     return kernel
 
 
@@ -149,9 +154,6 @@ def measure(group: Group, kernels: list[Kernel | None]) -> None:
         y = torch.full(expected.shape, math.nan, dtype=torch.float16, device="cuda")
         kernel(x, w, y)
         row.error = float((y.float() - expected).abs().max())
-        actual = kernel.resources.actual
-        if actual is not None:
-            row.registers, row.spilled_bytes = actual.registers_per_thread, actual.spill_store_bytes
         graphs.append(graph_of(lambda kernel=kernel, y=y: kernel(x, w, y)))  # type: ignore[misc]
         timed.append(row)
         kept.append(y)
@@ -166,15 +168,19 @@ def measure(group: Group, kernels: list[Kernel | None]) -> None:
 
 def words(group: Group) -> str:
     """A line a kernel, behind the shape's own."""
-    lines = [f"{group.shape} {dict(group.geometry)}: torch {group.torch_s * 1e6:.1f} us"]
+    compared = "" if math.isnan(group.torch_s) else f": torch {group.torch_s * 1e6:.1f} us"
+    lines = [f"{group.shape} {dict(group.geometry)}{compared}"]
     for row in group.rows:
         tiles = "x".join(str(value) for value in row.tiles.values())
         if row.failed:
             lines.append(f"  {row.kind:6} {tiles:20} {row.failed}")
             continue
+        measured = ""
+        if not math.isnan(row.seconds):
+            measured = f"{row.seconds * 1e6:7.1f} us, {group.torch_s / row.seconds:5.2f} times as fast; "
+            measured += f"largest error {row.error:.2g}; "
         lines.append(
-            f"  {row.kind:6} {tiles:20} {row.seconds * 1e6:7.1f} us, {group.torch_s / row.seconds:5.2f} times as fast; "
-            f"predicted {row.predicted_s * 1e6:7.1f} us; largest error {row.error:.2g}; "
+            f"  {row.kind:6} {tiles:20} {measured}predicted {row.predicted_s * 1e6:7.1f} us; "
             f"{row.registers} registers, {row.spilled_bytes} bytes spilled"
         )
     return "\n".join(lines)
@@ -207,15 +213,20 @@ def main() -> int:
     parser.add_argument("--shapes", default="", help="only shapes with this number of channels")
     parser.add_argument("--first", type=int, default=8, help="how many of those ranked first are measured")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="kernels compiled at once")
+    parser.add_argument("--dry", action="store_true", help="no device: compile for an H200, and show what came out")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     options = parser.parse_args()
     chosen = [one for one in SHAPES if options.shapes in ("", str(one[0][3]))]
     if not chosen:
         parser.error(f"no shape has {options.shapes} channels")
-    groups = [Group(shape, moved, rows=list(ranked(shape, moved, options.first))) for shape, moved in chosen]
+    target = "cuda:h200" if options.dry else "auto"
+    groups = [Group(shape, moved, rows=list(ranked(shape, moved, options.first, target))) for shape, moved in chosen]
     rows = [row for group in groups for row in group.rows]
     with ThreadPoolExecutor(options.jobs) as executor:
-        kernels = iter(list(executor.map(build, rows)))
+        kernels = iter(list(executor.map(partial(build, target=target), rows)))
+    if options.dry:
+        print("\n".join(map(words, groups)))
+        return 0
 
     import torch
 

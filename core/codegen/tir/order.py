@@ -34,7 +34,9 @@ from core.program.nodes import (
     AtomicElement,
     AtomicExpr,
     AtomicTile,
+    Copy,
     Expr,
+    Im2Col,
     OpaqueExpr,
     OpaqueStmt,
     Parallel,
@@ -252,16 +254,25 @@ class Access:
 def unordered(view: View) -> Iterator[tuple[Stmt, Storage]]:
     """Statements of a block that touch memory which the block also writes: what :func:`ordered` looks at.
 
-    All that is inside a `T.Parallel` is one statement.
+    All that is inside a `T.Parallel` is one statement. Of a kernel that orders its own threads it is what copies touch,
+    which the bulk copy engine may do.
     """
     for launch in view.launches:
         touched = [(stmt, *_effects(stmt)) for stmt in _units(launch.body)]
         writers = Counter(storage for _, _, writes in touched for storage in writes)
         again = rewritten(launch)
+        copied = {
+            storage
+            for stmt, *effects in touched
+            if isinstance(stmt, Copy | Im2Col)
+            for storage in set().union(*effects)
+        }
         for stmt, reads, writes in touched:
             # What an opaque statement or call does to memory is seen in TIR alone.
             known = reads | writes | (set(writers) if _hides_accesses(stmt) else set())
             for storage in sorted(known, key=lambda one: one.name):
+                if launch.uses_threads and storage not in copied:
+                    continue
                 writes_it = storage in writes
                 others = writers[storage] - writes_it if writes_it or storage.scope is Scope.GLOBAL else 0
                 alone = writes_it and not isinstance(stmt, Parallel) and (storage in reads or _is_atomic(stmt))

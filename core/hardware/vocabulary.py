@@ -39,7 +39,8 @@ FEATURES = {
 COST_FIGURES = (
     *("launch_s", "block_start_s", "memory_latency_s", "l2_latency_s", "shared_latency_s", "barrier_s"),
     *("product_latency_s", "memory_share", "matrix_share", "wave_matrix_share", "l2_ratio", "l2_port_bytes_per_cycle"),
-    *("l2_reuse_share", "vector_cost_special", "vector_cost_divide", "vector_cost_convert", "vector_cost_shuffle"),
+    *("l2_reuse_share", "vector_cost_special", "vector_cost_divide", "vector_cost_convert", "vector_cost_index"),
+    "vector_cost_shuffle",
     *("issue_waves", "in_flight_contexts", "load_sharpness", "cluster_s", "memory_line_bytes", "in_step_blocks"),
     *("in_step_passes", "register_overhead", "register_temporaries", "sector_bytes", "copy_threads", "copy_registers"),
     "shared_granule_bytes",

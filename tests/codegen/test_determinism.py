@@ -34,7 +34,7 @@ print(json.dumps(sources))
 """
 
 
-def test_three_processes_generate_the_same_sources(tmp_path: Path) -> None:
+def test_two_processes_generate_the_same_sources(tmp_path: Path) -> None:
     asked = json.dumps([TARGETS, OPERATORS])
     running = [
         subprocess.Popen(
@@ -44,10 +44,10 @@ def test_three_processes_generate_the_same_sources(tmp_path: Path) -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        for seed in ("0", "1", "2")
+        for seed in ("0", "1")
     ]
     printed = [process.communicate(timeout=600)[0] for process in running]
-    assert [process.returncode for process in running] == [0, 0, 0]
-    first, *others = (json.loads(text.splitlines()[-1]) for text in printed)
+    assert [process.returncode for process in running] == [0, 0]
+    first, second = (json.loads(text.splitlines()[-1]) for text in printed)
     assert len(first) == len(TARGETS) * len(OPERATORS)
-    assert [name for name in first if any(other[name] != first[name] for other in others)] == []
+    assert [name for name in first if second[name] != first[name]] == []

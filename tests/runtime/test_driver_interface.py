@@ -43,6 +43,7 @@ SAME(sizeof(tilehal_pool), sizeof(CUmemPoolProps));
 SAME(offsetof(tilehal_pool, place), offsetof(CUmemPoolProps, location));
 SAME(offsetof(tilehal_pool, place.id), offsetof(CUmemPoolProps, location.id));
 SAME(offsetof(tilehal_pool, largest), offsetof(CUmemPoolProps, maxSize));
+SAME(offsetof(tilehal_pool, usage), offsetof(CUmemPoolProps, usage));
 SAME(CU_MEM_ALLOCATION_TYPE_PINNED, 1);
 SAME(CU_MEM_LOCATION_TYPE_DEVICE, 1);
 SAME(CU_MEMPOOL_ATTR_RELEASE_THRESHOLD, 4);
@@ -81,4 +82,5 @@ def test_the_interpreter_declares_the_same_structures() -> None:
     assert (ctypes.sizeof(LaunchAttribute), LaunchAttribute.value.offset) == (72, 8)
     assert (LaunchConfig.block.offset, LaunchConfig.shared_bytes.offset, LaunchConfig.stream.offset) == (12, 24, 32)
     assert (LaunchConfig.attributes.offset, LaunchConfig.count.offset, ctypes.sizeof(LaunchConfig)) == (40, 48, 56)
-    assert (PoolProperties.place.offset, PoolProperties.largest.offset, ctypes.sizeof(PoolProperties)) == (12, 24, 88)
+    assert (PoolProperties.place.offset, PoolProperties.largest.offset, PoolProperties.usage.offset) == (12, 24, 32)
+    assert ctypes.sizeof(PoolProperties) == 88
